@@ -308,6 +308,57 @@ def test_no_restart_and_no_workers_are_no_finding(took, workers):
     assert raised(restarting(took, workers), "input-worker-restart") == {}
 
 
+@pytest.mark.parametrize(
+    ("anew", "batches", "kinds"),
+    [(6.0, 0, {"input-iterator-each-step"}), (0.3, 0, set()), (0.0, 0, set()), (0.0, 2, set())],
+)
+def test_an_iterator_for_each_batch_costs_what_its_batch_does_not(anew, batches, kinds):
+    about = About(0, "data.Set", workers=batches, batches=40)
+    given = signals(
+        [compute("a", 10.0), idle("input", 7.0)], input_anew_ms=anew, input_about=about, input_lost_ms=7.0,
+        input_workers=0, input_stages_ms={"fetch": 0.2, "collate": 0.4}, host_cores=16, step_device="cpu",
+    )  # fmt: skip
+    results = raised(given, "input-iterator-each-step")
+    assert set(results) == kinds
+    for result in results.values():
+        assert sum(claim.ms for claim in result.claims) == pytest.approx(6.0)
+        assert 6.0 <= result.gain_ms < 17.0
+        assert not raised(given, *LOADING)  # batches themselves take 0.6 ms
+
+
+def test_workers_that_each_iterator_starts_have_no_predicted_gain():
+    about = About(0, "data.Set", workers=2, batches=40)
+    given = signals([], input_anew_ms=0.5, input_about=about, step_ms=200.0)
+    result = raised(given, "input-iterator-each-step")["input-iterator-each-step"]
+    assert result.gain_ms is None and result.unpredicted
+
+
+@pytest.mark.parametrize(
+    ("numbers", "batches", "anew"),
+    [
+        ([0] * 10, 40, 6.0),
+        ([0] * 10, 1, 0.0),  # an epoch is one batch
+        ([0] * 10, None, 0.0),
+        (list(range(10)), 40, 0.0),
+        ([0, 1, 2, 3, 4] * 2, 40, 0.0),  # the program ends epochs early
+        ([0] * 4, 40, 0.0),  # too few
+    ],
+)
+def test_only_first_batches_of_long_epochs_show_new_iterators(numbers, batches, anew, tmp_path):
+    made, ms = Timeline(), 10**6
+    made.phase = "clean"
+    for step, number in enumerate(numbers):
+        made.step(20 * step * ms, 20 * (step + 1) * ms)
+        made.add("input", loader=0, batch=number, start_ns=20 * step * ms, wait_ns=7 * ms,
+                 fetch_ns=600_000, collate_ns=400_000)  # fmt: skip
+    store = store_of(tmp_path / "s.fathom", made)
+    facts = {"loaders": [{"loader": 0, "batches": batches}]}
+    step = Step(clean_ms=20.0, timeline_ms=None, ci_ms=None, n=10, kind="train")
+    recorded = Recorded(store, {}, account_of(store, 0, {}), step)
+    store.manifest.ranks[0].facts.update(facts)
+    assert Signals(None, recorded)["input.anew_ms"] == pytest.approx(anew)
+
+
 def test_copies_from_pageable_memory_save_what_pinned_ones_would():
     copies = [work("HtoD pageable", 4.0, entry="copy", bytes=5.5e7)]
     findings = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")

@@ -25,6 +25,7 @@ THREAD = ["phase", "burst", "thread"]
 SEED = ("aten::empty", "aten::random_", "aten::item")
 NO_LOADER = "no data loader was recorded"
 NO_STAGES = "the loader's stages were not recorded"
+FEW, NEARLY = 5, 0.9  # batches, and the share of them that are the first of their iterator
 MATTER = 0.1  # share of the host's processors below which other programs leave it its cores
 NO_CLEAN = "no clean step was recorded"
 _CLEAN = (pl.col("phase") == "clean") & pl.col("parent").is_null()  # micro-steps are parts of steps
@@ -245,6 +246,25 @@ def restarts(recorded: Recorded) -> list[float]:
     if usual is None:
         raise UnknownSignalError(NO_CLEAN)
     return [max(ms - float(usual), 0.0) for ms in lengths.filter(anew)]  # type: ignore[arg-type]
+
+
+@signal("input.anew_ms", "ms per step")
+def anew(recorded: Recorded) -> float:
+    """Return the time that clean steps wait for new iterators, beside their batches; 0 if they keep one.
+
+    An iterator is new if its batch is the first of several. With workers, the wait is for new processes too.
+    Batches count with their median, because a busy host lengthens some waits.
+    """
+    rows = recorded.rows("input").filter(phase="clean").collect()
+    if rows.height < FEW or (about(recorded).batches or 1) == 1:
+        return 0.0
+    own = rows.filter(loader=most_common(rows["loader"]))
+    first = own.filter(batch=0)
+    made = pl.when(pl.col("worker").is_null()).then(pl.col("fetch_ns") + pl.col("collate_ns")).otherwise(0)
+    wait = first.select(pl.col("wait_ns") - made.fill_null(0)).to_series().median()
+    if wait is None or first.height < NEARLY * own.height:
+        return 0.0
+    return float(wait) * own.height / max(steps(recorded), 1) / NS_PER_MS  # type: ignore[arg-type]
 
 
 @signal("input.steps")

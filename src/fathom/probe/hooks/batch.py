@@ -50,12 +50,21 @@ def about(number: int, loader: Any, data: Any) -> dict[str, object]:
         "workers": int(getattr(loader, "num_workers", 0) or 0),
         "context": _context(loader),
         "batch_size": getattr(loader, "batch_size", None),
+        "batches": None if isinstance(dataset, IterableDataset) else _length(loader),
         "tensors": tensors,
         "bytes": size_bytes,
         "threads": torch.get_num_threads(),
         "source": _place(type(dataset), FETCHES),
         "collate_source": _place_of(getattr(loader, "collate_fn", None)),
     }
+
+
+def _length(loader: Any) -> int | None:
+    """Return the number of batches of an epoch; None if it is unknown, as that of some samplers."""
+    try:
+        return len(loader)
+    except Exception:
+        return None
 
 
 def _context(loader: Any) -> str | None:
