@@ -296,7 +296,20 @@ def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
 
 def test_time_without_work_requested_bounds_nothing():
     rows = LedgerRow("idle: no work", "", 50.0), LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
-    assert verdict_of(device(*rows))[0].bound == "memory"
+    verdict = verdict_of(device(*rows))[0]
+    assert verdict.bound == "memory"
+    assert "takes 11 % of the 56 ms step, and no work was requested for 89 %" in verdict.headline
+
+
+def test_shares_are_of_the_step_that_the_sentence_names():
+    said = on_a_processor(LedgerRow("idle: python", "", 7.0), LedgerRow("idle: no work", "", 0.5))
+    assert "takes 93 % of the 7.5 ms step." in said
+
+
+def test_calls_of_collectives_are_communication():
+    called = LedgerRow("ops", "c10d::allreduce_", 5.0)
+    assert by_owner(device(called)) == {"cause communication": 5.0}
+    assert verdict_of(device(called, LedgerRow("idle: python", "", 2.0)))[0].bound == "communication"
 
 
 def test_nothing_to_do_is_said_by_an_empty_action():

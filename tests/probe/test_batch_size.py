@@ -33,7 +33,8 @@ class Drawing(torch.utils.data.Sampler):
 
 
 @pytest.mark.parametrize(
-    ("data", "sampler", "batches"), [(range(12), None, 3), (Endless(), None, None), (range(12), Drawing(), None)]
+    ("data", "sampler", "batches"),
+    [(range(12), None, 3), (Endless(), None, None), (range(12), Drawing(), None)],
 )
 def test_the_batches_of_an_epoch_are_those_of_a_sampler_with_a_length(data, sampler, batches) -> None:
     loader = torch.utils.data.DataLoader(data, 4, sampler=sampler)

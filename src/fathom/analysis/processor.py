@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -33,6 +34,7 @@ from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
+_CALLS = r"^_?c10d(_functional)?::"  # ops that call collectives, or wait for them
 MOST = 200  # names; with more, the program probably numbers its regions, so none is shown
 # Annotations that frameworks open.
 _NOT_OURS = re.compile(
@@ -42,17 +44,30 @@ _NOT_OURS = re.compile(
 )
 
 
+class Collectives(msgspec.Struct, frozen=True):
+    """The times in which host threads run collectives; in `moving`, all peers had arrived."""
+
+    running: Spans = NOTHING
+    moving: Spans = NOTHING
+
+    def waits(self, ops: pl.DataFrame) -> Spans:
+        """Return the times in which ops that call or await collectives are open while one runs."""
+        return intersect(of_rows(ops.filter(pl.col("name").str.contains(_CALLS))), self.running)
+
+
 def processor_ledger(
-    ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords], moving: Spans = NOTHING
+    ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords], collectives: Collectives
 ) -> Ledger:
     """Return a ledger that assigns each ns of the windows to a recorded cause, else to the innermost op.
 
-    `ops` has thread, kind, name, start_ns, end_ns and burst. Of the time in which the program waits for
-    peers, the part in `moving` moves bytes: all peers had arrived then.
+    `ops` has thread, kind, name, start_ns, end_ns and burst. An op that calls or awaits a collective waits
+    for peers while it runs. The part of these waits in which all peers had arrived moves bytes.
     """
     own = ops.filter(pl.col("kind") == "op")
     frames = [
-        _burst(_of_steps(own.filter(burst=burst), host[burst]), windows, host[burst].joined, burst, moving)
+        _burst(
+            _of_steps(own.filter(burst=burst), host[burst]), windows, host[burst].joined, burst, collectives
+        )
         for burst in distinct(windows.bursts).tolist()
     ]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
@@ -66,20 +81,36 @@ def _of_steps(ops: pl.DataFrame, host: HostRecords) -> pl.DataFrame:
     return ops.filter(pl.col("thread").is_in([t for t in (host.caller, *host.beside) if t is not None]))
 
 
-def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, moving: Spans) -> pl.DataFrame:
+def _burst(
+    ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int, collectives: Collectives
+) -> pl.DataFrame:
     mine = np.flatnonzero(windows.bursts == burst)
     bounds = Spans(windows.starts[mine], windows.ends[mine])
     rows = host_side(bounds, host, host.caller, *bounds)
+    calls = collectives.waits(ops)
     for (cause, detail), spans in host.activity(host.caller):
         if cause == Entry.DISPATCHING.cause:  # ops are the work here
-            work = _works(ops, intersect(spans, bounds), bounds)
+            inside = intersect(spans, bounds)
+            waits = intersect(inside, calls)
+            work = _works(ops, subtract(inside, waits), bounds)
             rows += work + [(window, Entry.DISPATCHING, "", -ns, None) for window, _, _, ns, _ in work]
-        elif cause == Entry.HOST_WAITS_FOR_PEERS.cause:
-            ns = covered(intersect(spans, moving), *bounds)
-            moved = [(int(window), int(ns[window])) for window in np.flatnonzero(ns)]
-            rows += [(window, Entry.MOVING_BYTES, "", part, None) for window, part in moved]
-            rows += [(window, Entry.HOST_WAITS_FOR_PEERS, detail, -part, None) for window, part in moved]
+            rows += _moved(waits, Entry.DISPATCHING, "", Entry.HOST_WAITS_FOR_PEERS, bounds)
+            cause, detail, spans = Entry.HOST_WAITS_FOR_PEERS.cause, "", waits
+        if cause == Entry.HOST_WAITS_FOR_PEERS.cause:
+            moving = intersect(spans, collectives.moving)
+            rows += _moved(moving, Entry.HOST_WAITS_FOR_PEERS, detail, Entry.MOVING_BYTES, bounds)
     return collect(rows, mine)
+
+
+def _moved(spans: Spans, entry: str, detail: str, to: str, bounds: Spans) -> list[WindowRow]:
+    """Return rows that move the time of `spans` from one entry to another, which has no details."""
+    ns = covered(spans, *bounds)
+    parts = [(int(window), int(ns[window])) for window in np.flatnonzero(ns)]
+    return [
+        row
+        for window, part in parts
+        for row in ((window, to, "", part, None), (window, entry, detail, -part, None))
+    ]
 
 
 def nested_in(ops: pl.DataFrame, windows: Windows) -> pl.DataFrame:
@@ -91,7 +122,9 @@ def nested_in(ops: pl.DataFrame, windows: Windows) -> pl.DataFrame:
     return nested.select("caller", window=pl.Series(window)).filter(pl.col("window") >= 0)
 
 
-def not_waiting(windows: Windows, host: dict[int, HostRecords]) -> Spans:
+def not_waiting(
+    ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords], collectives: Collectives
+) -> Spans:
     """Return the time within the windows in which the thread that runs the steps did not wait for peers."""
     waiting = [
         spans
@@ -99,6 +132,7 @@ def not_waiting(windows: Windows, host: dict[int, HostRecords]) -> Spans:
         for (cause, _), spans in records.activity(records.caller)
         if cause == Entry.HOST_WAITS_FOR_PEERS.cause
     ]
+    waiting += [collectives.waits(_of_steps(ops, records)) for records in host.values()]
     return subtract(union(windows.starts, windows.ends), merge(NOTHING, *waiting))
 
 

@@ -13,12 +13,13 @@ from fathom.analysis.communication import met_on_host
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.first_use import first_uses
 from fathom.analysis.host import HostRecords, host_records
-from fathom.analysis.intervals import NOTHING, Spans, of_rows, union
+from fathom.analysis.intervals import Spans, of_rows, union
 from fathom.analysis.kinds_by_batch import split_by_batch
 from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.loading import with_pace
 from fathom.analysis.making import Making, makers
 from fathom.analysis.peers import PIECE
+from fathom.analysis.processor import Collectives
 from fathom.analysis.sampled import Setting, rare_lines, samples_of
 from fathom.analysis.short_steps import PLACED, ShortWaits, short_waits
 from fathom.analysis.steps import stretches
@@ -119,7 +120,7 @@ class Timeline(msgspec.Struct):
 
     def _read_hosts(self, bursts: list[int]) -> None:
         caller, beside, setting, rare = self.caller, self.beside, self.setting, rare_lines(self.stacks)
-        communicating = NOTHING if self.meetings is None else of_rows(self.meetings)
+        collectives = self.collectives
         for burst in bursts:
             ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
             marked = steps.drop_nulls("thread")
@@ -127,7 +128,7 @@ class Timeline(msgspec.Struct):
             first = first_uses(calls, _of(self.kernels, burst), ops)
             records = host_records(ops, calls, waits, marks, caller, self.about.pid, first)
             stacks = _of(self.stacks, burst)
-            records.samples = samples_of(stacks, setting, self.making, marks, rare, communicating)
+            records.samples = samples_of(stacks, setting, self.making, marks, rare, collectives.running)
             records.waits = self._short_waits(steps)
             records.lines_of_ops = setting.engine
             records.beside = beside
@@ -146,12 +147,13 @@ class Timeline(msgspec.Struct):
         return short_waits(samples, clean, bounds) if samples and clean else None
 
     @property
-    def moving(self) -> Spans:
-        """The time in which host threads moved the bytes of a collective whose peers had all arrived."""
+    def collectives(self) -> Collectives:
+        """The times in which host threads ran collectives, and in which all peers had arrived."""
         if self.meetings is None:
-            return NOTHING
+            return Collectives()
         met = self.meetings.drop_nulls("arrived_ns")
-        return union(met["arrived_ns"].to_numpy(), met["end_ns"].to_numpy())
+        moving = union(met["arrived_ns"].to_numpy(), met["end_ns"].to_numpy())
+        return Collectives(of_rows(self.meetings), moving)
 
     @property
     def making(self) -> dict[str, Making]:

@@ -123,13 +123,15 @@ def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
     windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
     host = timeline.host(windows.bursts)
-    ledger = processor_ledger(timeline.ops, windows, host, timeline.moving)
+    collectives = timeline.collectives
+    ledger = processor_ledger(timeline.ops, windows, host, collectives)
     outermost = timeline.ops.filter(pl.col("kind") == "op", pl.col("parent").is_null())
     asked = outermost.select("burst", at="start_ns", ns=pl.col("end_ns") - pl.col("start_ns"))
     micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
     problems = check_processor(timeline.calls, ledger, CPU)
     nested = nested_in(timeline.ops, windows)
-    return Subject(None, ledger, problems, micro, computing=not_waiting(windows, host), nested=nested)
+    computing = not_waiting(timeline.ops, windows, host, collectives)
+    return Subject(None, ledger, problems, micro, computing=computing, nested=nested)
 
 
 def works(

@@ -58,7 +58,7 @@ class ReplayedDevice(msgspec.Struct):
         windows = self.windows_in(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
-            return processor_ledger(timeline.ops, windows, host, timeline.moving)
+            return processor_ledger(timeline.ops, windows, host, timeline.collectives)
         work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
         return device_ledger(work, windows, host)
 
