@@ -75,7 +75,7 @@ def test_waits_of_short_steps_have_their_share_of_the_samples(
 
 
 def test_few_samples_or_several_kinds_of_steps_give_no_shares(tmp_path: Path) -> None:
-    few = server(500, 300 * US, 450 * US)
+    few = server(200, 300 * US, 450 * US)
     assert not any(row.entry == "idle: no work" for row in devices_of(tmp_path / "a", few)[0].ledger)
     mixed = server(4000, 300 * US, 450 * US)
     mixed.tables["steps"][-1]["kind"] = "evaluation"

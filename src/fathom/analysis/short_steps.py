@@ -11,7 +11,7 @@ from fathom.analysis.steps import Stretch
 from fathom.timing import median
 
 PLACED = 50  # samples in profiled steps: so many show the waits themselves
-ENOUGH = 20  # samples in clean steps: fewer give no shares
+ENOUGH = 10  # samples in clean steps: fewer give no shares, and these have an error of 15 %
 LONG = 2.0  # times the median step: the usual step says nothing of longer ones
 WAITS = (NO_WORK, BLOCKED, PEERS)
 
