@@ -337,6 +337,7 @@ def test_workers_that_each_iterator_starts_have_no_predicted_gain():
     ("numbers", "batches", "anew"),
     [
         ([0] * 10, 40, 6.0),
+        ([], 40, 0.0),
         ([0] * 10, 1, 0.0),  # an epoch is one batch
         ([0] * 10, None, 0.0),
         (list(range(10)), 40, 0.0),

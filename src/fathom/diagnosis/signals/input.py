@@ -256,9 +256,9 @@ def anew(recorded: Recorded) -> float:
     Batches count with their median, because a busy host lengthens some waits.
     """
     rows = recorded.rows("input").filter(phase="clean").collect()
-    if rows.height < FEW or (about(recorded).batches or 1) == 1:
+    own = rows if rows.is_empty() else rows.filter(loader=most_common(rows["loader"]))
+    if own.height < FEW or (about(recorded).batches or 1) == 1:
         return 0.0
-    own = rows.filter(loader=most_common(rows["loader"]))
     first = own.filter(batch=0)
     made = pl.when(pl.col("worker").is_null()).then(pl.col("fetch_ns") + pl.col("collate_ns")).otherwise(0)
     wait = first.select(pl.col("wait_ns") - made.fill_null(0)).to_series().median()
