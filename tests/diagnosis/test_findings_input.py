@@ -117,6 +117,27 @@ def test_no_workers_are_advised_that_would_take_the_cores_of_the_step(stages, co
     assert set(raised(given, *LOADING)) == kind
 
 
+@pytest.mark.parametrize(
+    ("dataset", "collate", "kinds"),
+    [
+        ("train.Rows", 0.1, set()),
+        ("train.Rows", 2.0, {"input-collate"}),
+        (
+            "torch.utils.data.dataset.Subset",
+            0.1,
+            {"input-sample-by-sample"},
+        ),  # its dataset may take one index
+    ],
+)
+def test_a_dataset_that_takes_all_indices_at_once_is_not_advised_to(dataset, collate, kinds):
+    about = About(0, dataset, items=True, threads=2, tensors=2, bytes=1 << 20, collate_source="train.py:9")
+    given = signals(
+        [compute("a", 20.0)], input_stages_ms={"fetch": 0.9, "collate": collate}, input_workers=0,
+        input_about=about, input_lost_ms=0.9 + collate, host_cores=2, input_samples=1024.0, step_device="cpu",
+    )  # fmt: skip
+    assert set(raised(given, *LOADING)) == kinds
+
+
 @pytest.mark.parametrize(("samples", "kind"), [(1024.0, LOADING[1]), (64.0, LOADING[0])])
 def test_batched_fetching_of_samples_in_memory_comes_before_workers(samples, kind):
     """10 ms for a batch: 10 us or 160 us for each sample."""

@@ -40,6 +40,7 @@ class Loader(msgspec.Struct, frozen=True):
     iterable: bool = False
     spawned: bool = False  # its workers start as new Python processes
     library_collates: bool = False  # the collate function is torch's
+    indexed: bool = False  # the program's dataset takes all indices of a batch at once
     own_code: bool = False  # by sampled stacks, the program's own code takes the time, not the loader's
     source: str | None = None  # line of the program with most of a batch's time
 
@@ -95,7 +96,8 @@ class Loader(msgspec.Struct, frozen=True):
     def mends(self) -> bool:
         """Whether a change to the program's own code could make batches much faster."""
         library = self.library_collates and self.mostly("collate") and not self.own_code
-        return self.made_ms >= 2 * HANDLING_MS and not library
+        mended = self.indexed and self.quick_samples and not self.mostly("collate")
+        return self.made_ms >= 2 * HANDLING_MS and not library and not mended
 
     @property
     def threads_exceed_cores(self) -> bool:
@@ -160,6 +162,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         on_processor=on_cpu,
         iterable=bool(about and about.iterable),
         spawned=bool(about and about.context in ("spawn", "forkserver")),
+        indexed=bool(about and about.items and not about.dataset.startswith("torch.")),
         library_collates=bool(about and about.collate_source is None),
         own_code=own_code,
         source=source,
