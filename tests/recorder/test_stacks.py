@@ -34,7 +34,7 @@ from fathom.probe.frames import (
 )
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
 from fathom.recorder.stacks.codes import TornError
-from fathom.recorder.stacks.idle import IdleCores
+from fathom.recorder.stacks.sampler import IdleCores
 from fathom.recorder.stacks.target import PROCESSOR, Activity, SampledProcess
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE

@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec import structs
 
 from fathom.probe.knobs.sites import _position
-from fathom.tuner.patching.diffing import diff_of
+from fathom.tuner.patching.making import diff_of
 from fathom.tuner.patching.program import Program
 from fathom.tuner.patching.sites import Frame, Place, Sites
 from fathom.tuner.patching.source import Edit, edited

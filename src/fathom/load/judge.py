@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
+from fathom.errors import BadInputError
 from fathom.load.results import Load, Refusal, Sent, Spread
-from fathom.load.slo import Slo
 from fathom.units import NS_PER_MS, NS_PER_S
 
 BEYOND = 2  # requests beyond a percentile, at least
@@ -22,6 +24,8 @@ COLD = 3.0  # a first request this many times the median of the others
 DRIFT, TREND = 1.5, 0.4  # last third of latencies over the first, and their rank correlation with time
 FEWEST = 8  # requests below which there is no trend to see
 USUALLY = 0.9  # share of requests with a property of the server's chunks
+LIMITED = ("ttft", "tpot", "e2e")
+_TERM = re.compile(r"\s*(\w+)\s*<\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 
 
 def judged(
@@ -213,3 +217,25 @@ def _notes(good: Sequence[Sent], shifted: bool, load: Load) -> Iterator[str]:
         yield "the first chunk of an answer carries no token, so TTFT is of the second, unlike aiperf's"
     if good and load.itl is None:
         yield "chunks do not carry one token each, so there is no inter-token latency; TPOT counts tokens"
+
+
+@dataclass(frozen=True)
+class Slo:
+    """Upper limits in milliseconds, which one request must all meet."""
+
+    limits: Mapping[str, float]
+
+    @classmethod
+    def parse(cls, text: str) -> Slo:
+        """Parse `ttft<500,tpot<50`. Raises BadInputError."""
+        limits = {}
+        for term in text.split(","):
+            parsed = _TERM.fullmatch(term)
+            if not parsed or parsed[1] not in LIMITED:
+                raise BadInputError(f"--slo has {term!r}; write limits like ttft<500,tpot<50 (ms), e2e<2s.")
+            limits[parsed[1]] = float(parsed[2]) * (1000.0 if parsed[3] == "s" else 1.0)
+        return cls(limits)
+
+    def met(self, latencies: Mapping[str, float | None]) -> bool:
+        """Return whether the request meets every limit; one without the latency does not."""
+        return all((ms := latencies.get(name)) is not None and ms < top for name, top in self.limits.items())

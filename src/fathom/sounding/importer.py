@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
 
 from fathom.errors import BadInputError
 from fathom.machine.model import Gpu
@@ -15,9 +18,13 @@ from fathom.sounding.missing import note_missing_ranks
 from fathom.sounding.reading import read_all
 from fathom.sounding.repetition import steps_from_repetition
 from fathom.sounding.store import Store, Writer
-from fathom.sounding.unrelated import DAY_NS, FIRST_TRACES_NS, Seen, check_related
+from fathom.units import NS_PER_S
 
 _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+FIRST_TRACES_NS = 1_500_000_000_000_000_000  # July 2017: before the first release of torch.profiler
+DAY_NS = int(86_400 * NS_PER_S)
+MOST_DAYS = 2  # clocks of machines differ, and ranks may be traced one after another
+_VENDORS = {"AMD": r"^hip[A-Z]", "NVIDIA": r"^cu(da)?[A-Z]"}  # runtime calls, by vendor
 
 
 def import_traces(
@@ -117,3 +124,43 @@ def _bounds(trace: Trace) -> tuple[int, int]:
     start = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
     end = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
     return start, end
+
+
+class Seen(NamedTuple):
+    """A trace's file, the vendor of its GPUs ("" if unknown), and its start in ns (None if unknown)."""
+
+    path: Path
+    vendor: str
+    start_ns: int | None
+
+    @classmethod
+    def of(cls, path: Path, trace: Trace, start_ns: int) -> Seen:
+        """Return these facts of a trace, whose first record begins at `start_ns`."""
+        return cls(path, _vendor(trace), start_ns if start_ns > FIRST_TRACES_NS else None)
+
+
+def check_related(first: Seen, other: Seen) -> None:
+    """Raise BadInputError if two traces cannot be of one job."""
+    if why := _difference(first, other):
+        raise BadInputError(
+            f"{other.path} is of another job than {first.path}: {why}; import them separately."
+        )
+
+
+def _difference(first: Seen, other: Seen) -> str:
+    if first.vendor and other.vendor and first.vendor != other.vendor:
+        return f"it ran on GPUs of {other.vendor}, not of {first.vendor}"
+    if first.start_ns is None or other.start_ns is None:
+        return ""
+    days = abs(other.start_ns - first.start_ns) / DAY_NS
+    return f"they were recorded {days:,.0f} days apart" if days > MOST_DAYS else ""
+
+
+def _vendor(trace: Trace) -> str:
+    """Return the vendor whose runtime a trace calls; "" if it calls none, or those of several."""
+    launches = trace.tables.get("launches", pl.DataFrame())
+    if launches.is_empty():
+        return ""
+    calls = launches["api"].unique()
+    called = [vendor for vendor, pattern in _VENDORS.items() if calls.str.contains(pattern).any()]
+    return called[0] if len(called) == 1 else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 
 from fathom.atomic import write_private
 from fathom.recorder import Applied
 from fathom.tuner.knobs import Knob, Value
-from fathom.tuner.patching.diffing import diff_of
 from fathom.tuner.patching.program import Program
 from fathom.tuner.patching.sites import Sites
 from fathom.tuner.patching.source import Edit, RefusedError, edited
@@ -25,6 +26,7 @@ OUTSIDE = "it is set from outside of the code: see the launch line"
 IN_PLACE = "The patched program was not run, because it would have changed the files in place."
 UNSEEN = "the run that looks for the places in the source ended early"
 Values = Sequence[tuple[Knob, Value]]
+NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 @dataclass
@@ -164,3 +166,17 @@ def _launch(setting: Applied, command: Sequence[str]) -> str:
         return ""
     variables = [f"{name}={shlex.quote(value)}" for name, value in setting.environment.items()]
     return " ".join([*variables, shlex.join(setting.words(list(command)))])
+
+
+def diff_of(path: str, before: str, after: str) -> str:
+    """Return the diff of a file; its lines keep their endings."""
+    label = f"{path}\t" if " " in path else path  # ends a name with blanks
+    header = f"--- a/{label}\n+++ b/{label}\n"
+    lines = list(difflib.unified_diff(_lines(before), _lines(after), n=3))[2:]
+    ended = (line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
+    return header + "".join(ended) if lines else ""
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines with their endings; only a line feed ends a line, as git counts."""
+    return StringIO(text, newline="\n").readlines()
