@@ -33,7 +33,7 @@ os.wait()
 SURROUNDINGS = {  # and whether the sounding has all steps
     "the folder is removed": ("shutil.rmtree(sys.argv[1] + '/raw', ignore_errors=True)", False),
     "the folder becomes a file": (
-        "os.path.isdir(sys.argv[1]) and (shutil.rmtree(sys.argv[1]), open(sys.argv[1], 'w').close())",
+        "os.path.isdir(sys.argv[1]) and (os.rename(sys.argv[1], 'gone'), open(sys.argv[1], 'w').close())",
         False,
     ),
     "no file may grow": ("resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", False),
