@@ -36,15 +36,11 @@ def _writer(folder: str | Path) -> Any:
 
 def _markdown(sounding: Sounding) -> str:
     rows = [
-        (name, title, "" if gain is None else f"{gain:.3g}", _first_line(remedy))
+        (name, title, "" if gain is None else f"{gain:.3g}", next(iter(remedy.splitlines()), ""))
         for name, title, gain, remedy in rows_of_findings(sounding)
     ]
     lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
 
 
 def to_wandb(sounding: Sounding, run: Any = None) -> None:

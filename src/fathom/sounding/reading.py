@@ -59,16 +59,14 @@ def _read(file: Path, path: Path, step_range: str | None) -> list[Trace]:
 
 
 def _read_json(file: Path, step_range: str | None) -> Trace:
-    """Read a trace of torch.profiler, or another one in Chrome's format, whose categories Kineto lacks."""
+    """Read a trace of torch.profiler, or another one in Chrome's format, whose categories Kineto lacks.
+
+    The former's steps are annotated regions, if they are asked for or it has no others.
+    """
     try:
         trace = read_trace(file)
     except NothingReadError:
         return read_chrome(file, step_range)
-    return _with_ranges(trace, step_range)
-
-
-def _with_ranges(trace: Trace, step_range: str | None) -> Trace:
-    """Return a trace whose steps are annotated regions, if they are asked for or it has no others."""
     if step_range or trace.steps.is_empty():
         regions = trace.tables["ops"].filter(pl.col("kind") == "annotation")
         trace.steps, _ = steps_from_ranges(regions, step_range)

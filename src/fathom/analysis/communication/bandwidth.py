@@ -7,7 +7,7 @@ rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ from fathom.analysis.communication.results import Collective
 from fathom.analysis.results import LedgerRow
 from fathom.machine import MEASURED, from_machine
 from fathom.machine.datasheet import find as sheet_named
-from fathom.machine.model import Machine, Setting
+from fathom.machine.model import Machine
 from fathom.units import KIB, MIB
 
 LINK = "link"  # the bound of a collective in a ledger
@@ -59,7 +59,9 @@ class Ceilings(msgspec.Struct):
 def ceilings_of(machine: Machine, name: str) -> Ceilings:
     """Return the ceilings of the machine's links; `name` is the device's, for the datasheet."""
     measured = {
-        ceiling.id.removeprefix("collective."): _series(ceiling.series)
+        ceiling.id.removeprefix("collective."): sorted(
+            (float(row["bytes"]), float(row["value"])) for row in ceiling.series
+        )
         for ceiling in from_machine(machine)
         if ceiling.id.startswith("collective.") and ceiling.series
     }
@@ -86,10 +88,6 @@ def at_their_size(rows: Iterable[LedgerRow], collectives: Iterable[Collective], 
         if row.bound == LINK and row.at_ceiling_ms is not None and row.detail in needed.keys() - unknown:
             moved, longer = (sum(column) for column in zip(*needed[row.detail], strict=True))
             row.at_ceiling_ms *= longer / moved
-
-
-def _series(rows: Sequence[Setting]) -> list[tuple[float, float]]:
-    return sorted((float(row["bytes"]), float(row["value"])) for row in rows)
 
 
 def _size(count: float) -> str:

@@ -84,9 +84,9 @@ def run_of(
 ) -> Run:
     """Return the first device of an account as a run. Raises BadInputError without a ledger."""
     if not account.devices or not account.devices[0].ledger:
+        why = next((a.why for a in account.abstained if a.what == "ledger"), "no step was recorded")
         raise BadInputError(
-            f"{store.source} has no ledger of rank {account.rank}: {_why(account)}. Record it again, with "
-            "more steps."
+            f"{store.source} has no ledger of rank {account.rank}: {why}. Record it again, with more steps."
         )
     device, manifest = account.devices[0], store.manifest
     first = next((rank for rank in manifest.ranks if rank.rank == account.rank), None)
@@ -109,10 +109,6 @@ def run_of(
         others=account.others(store)[0],
         utilisation=device.utilisation,
     )
-
-
-def _why(account: Account) -> str:
-    return next((a.why for a in account.abstained if a.what == "ledger"), "no step was recorded")
 
 
 def _entries(

@@ -163,16 +163,11 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
     regions = of_rows(rows)
-    own = pl.concat(
-        [t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)]
-    )
+    tables = ops.filter(pl.col("kind") == "op"), in_process, calls
+    own = pl.concat([table.filter(here).select("start_ns", "end_ns") for table in tables])
     worked = covered(of_rows(own), *regions)
     waiting = worked < SHARE * (regions.ends - regions.starts)
     return _until_a_call(Spans(regions.starts[waiting], regions.ends[waiting]), calls.filter(here))
-
-
-def _framework(ops: pl.DataFrame) -> pl.DataFrame:
-    return ops.filter(pl.col("kind") == "op")
 
 
 def _until_a_call(waits: Spans, calls: pl.DataFrame) -> Spans:

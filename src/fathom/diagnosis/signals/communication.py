@@ -24,7 +24,7 @@ from fathom.analysis.communication import (
 )
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, intersect, merge, of_rows, subtract, union
-from fathom.analysis.results import Claim, Device, LedgerRow
+from fathom.analysis.results import Claim, LedgerRow
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Lead, Repeated, Skew, SmallMessages
 from fathom.diagnosis.signals.value import signal
@@ -271,7 +271,7 @@ def lead(recorded: Recorded) -> Lead:
     (worst, *_), devices = late(recorded), recorded.every
     if any(device.device != CPU for device in devices):
         raise UnknownSignalError("the ranks have devices, so collectives run beside the host")
-    spent = {device.rank: _collective_ms(device) for device in devices}
+    spent = {d.rank: _sum(row for row in d.profiled_ledger if row.entry in ON_HOST) for d in devices}
     if worst.rank not in spent or len(spent) < 2:
         raise UnknownSignalError("the ledgers of the other ranks are unknown")
     if recorded.account.rank == worst.rank:
@@ -288,7 +288,3 @@ def lead(recorded: Recorded) -> Lead:
 
 def _sum(rows: Iterable[LedgerRow]) -> float:
     return sum(row.ms for row in rows)
-
-
-def _collective_ms(device: Device) -> float:
-    return _sum(row for row in device.profiled_ledger if row.entry in ON_HOST)

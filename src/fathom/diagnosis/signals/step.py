@@ -107,7 +107,7 @@ def idle_ms(recorded: Recorded) -> float:
     step, timeline = mean_ms(recorded) if recorded.index is not None else None, timeline_ms(recorded)
     if step is None or timeline is None:
         raise UnknownSignalError("no step was recorded")
-    own = _own_ms(recorded)
+    own = sum(e.ms for e in recorded.ledger if e.entry in (Entry.COMPUTE, GAP))
     if own > step and differing(recorded) > DIFFER:
         return step * (1 - own / timeline)
     return max(step - own, 0.0)
@@ -124,10 +124,6 @@ def differing(recorded: Recorded) -> float:
     kinds = each.group_by("family").agg(pl.col("ns").sum(), same.alias("same"))
     total = int(kinds["ns"].sum())
     return int(kinds.filter(~pl.col("same"))["ns"].sum()) / total if total else 0.0
-
-
-def _own_ms(recorded: Recorded) -> float:
-    return sum(e.ms for e in recorded.ledger if e.entry in (Entry.COMPUTE, GAP))
 
 
 @signal("step.timeline_ms", "ms")

@@ -14,7 +14,7 @@ from fathom.data import load
 from fathom.machine.architectures import architecture
 from fathom.machine.ceilings import find_ceiling
 from fathom.machine.compare.contract import Severity
-from fathom.machine.compare.facts import Facts, GpuFacts
+from fathom.machine.compare.facts import Facts
 from fathom.machine.datasheet import find as find_sheet
 
 Value = str | float | None
@@ -70,10 +70,7 @@ def gpu_count(machine: Facts) -> Value:
 @reader
 def pcie(machine: Facts) -> Value:
     """Return the bandwidth of the first GPU's PCIe link in GB/s per direction."""
-    return _pcie(machine.gpus[0])
-
-
-def _pcie(gpu: GpuFacts) -> float | None:
+    gpu = machine.gpus[0]
     generation = gpu.pcie_generation_max or gpu.pcie_generation  # an idle link may have slowed down
     width = gpu.pcie_width_max or gpu.pcie_width
     lane = _LANE_GBPS.get(generation or 0)

@@ -94,8 +94,8 @@ class Search:
 
 def searches(question: Question) -> list[Search]:
     """Return a search for the job's number of GPUs, and for halves of it."""
-    tried = [_search(question)]
-    for gpus in _fewer(question.job.gpus)[1:]:
+    tried, most = [_search(question)], question.job.gpus
+    for gpus in (most // 2**i for i in range(1, 7) if most % 2**i == 0):
         with suppress(BadInputError):  # the wanted degrees do not fit
             tried.append(_search(replace(question, job=replace(question.job, gpus=gpus))))
     return tried
@@ -154,10 +154,6 @@ def costs_of(
     price = q.system.figures.get("price")
     dollars = hours * gpus * price.value if price else None
     return hours, hours * gpus, dollars, hours * gpus * watts / 1e6
-
-
-def _fewer(gpus: int) -> list[int]:
-    return [gpus // 2**i for i in range(7) if gpus % 2**i == 0]
 
 
 def check(question: Question) -> None:

@@ -171,7 +171,14 @@ def _blocks(read: _Reader, hidden: int) -> Iterator[Block]:
 def _mixer(read: _Reader, hidden: int, layer: int) -> Mixer:
     config = read.config
     if config.get("kv_lora_rank"):
-        return _latent(read)
+        return Latent(
+            read("heads"),
+            config.get("q_lora_rank"),
+            read("kv_lora_rank"),
+            read("qk_nope_head_dim"),
+            read("qk_rope_head_dim"),
+            read("v_head_dim"),
+        )
     if _kind_of(read, layer) == _LINEAR:
         return _recurrent(read)
     heads = read("heads")
@@ -220,17 +227,6 @@ def _kind_of(read: _Reader, layer: int) -> str:
         return _LINEAR if (layer + 1) % interval else _FULL
     always = config.get("sliding_window") and config.get("use_sliding_window", read.kind == "mistral")
     return _SLIDING if always else _FULL
-
-
-def _latent(read: _Reader) -> Latent:
-    return Latent(
-        read("heads"),
-        read.config.get("q_lora_rank"),
-        read("kv_lora_rank"),
-        read("qk_nope_head_dim"),
-        read("qk_rope_head_dim"),
-        read("v_head_dim"),
-    )
 
 
 def _recurrent(read: _Reader) -> Recurrent:

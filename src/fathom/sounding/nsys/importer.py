@@ -52,7 +52,8 @@ def read_nsys(base: Database, step_range: str | None = None) -> list[Trace]:
     """
     about, tables = About(base), Tables(base)
     parts = {"ops": tables.ops(), "launches": tables.launches(), "kernels": tables.kernels()}
-    parts = {name: _dated(part, about.zero_ns) for name, part in _attributed(parts).items()}
+    since_epoch = pl.col("start_ns", "end_ns") + about.zero_ns
+    parts = {name: part.with_columns(since_epoch) for name, part in _attributed(parts).items()}
     processes = _processes(parts)
     if not processes:
         raise base.bad(
@@ -78,10 +79,6 @@ def _attributed(parts: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     lost = pl.col("process").is_null()
     correlation = pl.when(~lost).then("correlation").alias("correlation")
     return {**parts, "kernels": work.with_columns(correlation, process=pl.col("process").fill_null(0))}
-
-
-def _dated(part: pl.DataFrame, zero_ns: int) -> pl.DataFrame:
-    return part.with_columns(pl.col("start_ns", "end_ns") + zero_ns)
 
 
 def _processes(parts: dict[str, pl.DataFrame]) -> list[int]:

@@ -84,7 +84,8 @@ class Tables:
     def kernels(self) -> pl.DataFrame:
         """Return the device work: kernels, copies, sets, and graphs that were traced as a whole."""
         parts = [self._kernels(), self._copies(), self._sets(), self._graphs()]
-        return pl.concat([_renamed(part) for part in parts], how="diagonal")
+        work = pl.concat([part.rename(_NAMES, strict=False) for part in parts], how="diagonal")
+        return work.with_columns(process=pl.col("globalPid") // _PROCESS)
 
     def _kernels(self) -> pl.DataFrame:
         rows = self._base.read_all(KERNELS, _KERNEL)
@@ -133,10 +134,6 @@ def _thread() -> tuple[pl.Expr, pl.Expr]:
     """Return the process, as a global id without its thread, and the thread's number."""
     own = pl.col("globalTid")
     return (own // _PROCESS).alias("process"), (own % _PROCESS).alias("thread")
-
-
-def _renamed(work: pl.DataFrame) -> pl.DataFrame:
-    return work.rename(_NAMES, strict=False).with_columns(process=pl.col("globalPid") // _PROCESS)
 
 
 def _dims(axis: str) -> pl.Expr:
