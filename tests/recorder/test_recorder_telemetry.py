@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fathom.recorder import sensors
-from fathom.recorder.sensors import COLUMNS, GpuSensors, HostSensors, Rapl
+from fathom.recorder.sensors import GpuSensors, HostSensors, Rapl
 from fathom.recorder.telemetry import Telemetry
 from fathom.recorder.tree import ProcessTree
 
@@ -95,7 +95,8 @@ def test_a_full_disk_ends_telemetry_and_not_the_program():
 
 def test_rows_fit_the_table():
     schema = pytest.importorskip("fathom.sounding.schema")
-    assert tuple(schema.TELEMETRY) == COLUMNS
+    row = HostSensors(ProcessTree(os.getpid()), Rapl(Path("/nowhere"))).read()
+    assert row.keys() <= schema.TELEMETRY.keys()
 
 
 class Nvml:

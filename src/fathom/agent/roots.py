@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fathom.errors import BadInputError
 
-DEPTH, MOST = 4, 100  # of folders that are searched for soundings, and of soundings that are listed
+DEPTH = 4  # of folders that are searched for soundings
 PACKED = ".fathom.zip"
 
 

@@ -12,10 +12,6 @@ from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 from fathom.recorder.tree import ProcessTree
 
 HOST = -1
-COLUMNS = (
-    *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
-    *("busy_percent", "program_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
-)
 # Between looks for new processes: at least, as a share of the time so far, and at most.
 OFTEN_S, RARELY, SELDOM_S = 1.0, 0.01, 10.0
 TelemetryRow = dict[str, object]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.report import units
-from fathom.report.screen import paragraph, show, within_margins
+from fathom.report.screen import paragraph, show_within_margins
 
 if TYPE_CHECKING:
     from fathom.referee import Bisection, Tested
@@ -21,7 +21,7 @@ SUBJECT = 44
 
 def print_bisection(result: Bisection, console: Console | None = None) -> None:
     """Print the first bad commit and the revisions that were timed, 40 to 120 columns wide."""
-    show(lambda width: within_margins(page(result, width - 2), width - 2), console)
+    show_within_margins(lambda width: page(result, width), console)
 
 
 def page(result: Bisection, width: int) -> Iterator[Text]:

@@ -25,7 +25,7 @@ from fathom.analysis.compare import (
 from fathom.analysis.folding import is_share
 from fathom.analysis.results import step_noun
 from fathom.report import units
-from fathom.report.screen import LEAST, paragraph, reasons_of, show, within_margins
+from fathom.report.screen import LEAST, paragraph, reasons_of, show_within_margins
 from fathom.report.verdict import STYLES
 from fathom.units import NS_PER_MS
 
@@ -50,7 +50,7 @@ def print_sounding_comparison(
     comparison: SoundingComparison, console: Console | None = None, top: int | None = TOP
 ) -> None:
     """Print the comparison, 40 to 120 columns wide. `top` limits entries, causes and figures; None: all."""
-    show(lambda width: within_margins(page(comparison, width - 2, top), width - 2), console)
+    show_within_margins(lambda width: page(comparison, width, top), console)
 
 
 def page(comparison: SoundingComparison, width: int, top: int | None = TOP) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from fathom.analysis.compare import Checked, GateResult, name_of
 from fathom.errors import BadInputError, file_error
 from fathom.report import units
 from fathom.report.comparison import amount, cause_line
-from fathom.report.screen import LEAST, show, within_margins
+from fathom.report.screen import LEAST, show_within_margins
 from fathom.units import NS_PER_MS
 from fathom.visible import visible_line
 
@@ -31,7 +31,7 @@ NO_BASELINE = "A single recording, without a baseline."
 
 def print_gate(result: GateResult, console: Console | None = None) -> None:
     """Print the budgets, 40 to 120 columns wide."""
-    show(lambda width: within_margins(page(result, width - 2), width - 2), console)
+    show_within_margins(lambda width: page(result, width), console)
 
 
 def page(result: GateResult, width: int) -> Iterator[Text]:

@@ -93,6 +93,11 @@ def columns_within(columns: Mapping[K, int], width: int) -> dict[K, int]:
     return {name: cell for name, cell in columns.items() if (room := room - cell) >= 0}
 
 
+def show_within_margins(page: Callable[[int], Iterable[Text]], console: Console | None = None) -> None:
+    """Print the lines that `page` returns for the width between the margins."""
+    show(lambda width: within_margins(page(width - 2 * MARGIN), width - 2 * MARGIN), console)
+
+
 def within_margins(lines: Iterable[Text], width: int) -> Iterator[Text]:
     """Indent the lines by the margin and truncate them to `width` cells beside it; empty lines stay empty.
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.report import units
-from fathom.report.screen import paragraph, part, show, within_margins
+from fathom.report.screen import paragraph, part, show_within_margins
 from fathom.tuner import (
     Knob,
     Patch,
@@ -35,17 +35,17 @@ ACCEPT = "Where such a difference is acceptable, search again with --replace --a
 
 def print_tuned(result: Tuned, console: Console | None = None) -> None:
     """Print what was proven, what each setting gained, and what did not pay."""
-    show(lambda width: within_margins(_page(result, width - 2), width - 2), console)
+    show_within_margins(lambda width: _page(result, width), console)
 
 
 def print_knobs(extra: Sequence[Knob] = ()) -> None:
     """Print every knob with its values, its risk and the findings that suggest it."""
-    show(lambda width: within_margins(_knobs([*catalogue(), *extra], width - 2), width - 2))
+    show_within_margins(lambda width: _knobs([*catalogue(), *extra], width))
 
 
 def print_ranking(ranking: Ranking, console: Console | None = None) -> None:
     """Print the candidates of `fathom tune kernel`, the fastest first."""
-    show(lambda width: within_margins(_ranking(ranking, width - 2), width - 2), console)
+    show_within_margins(lambda width: _ranking(ranking, width), console)
 
 
 def _ranking(ranking: Ranking, width: int) -> Iterator[Text]:

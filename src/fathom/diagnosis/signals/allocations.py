@@ -25,7 +25,7 @@ def asked(recorded: Recorded) -> list[DriverCalls]:
     """Return driver calls by reason: `room` (an op frees, then allocates), `emptied` (many frees at once,
     outside ops), `search` (an op that tries kernels does both) or `new` (all others).
     """
-    rows = _runs(recorded, _calls(recorded))
+    rows = _runs(_calls(recorded))
     reasons = (
         rows.filter("inside")
         .group_by("why")
@@ -68,7 +68,7 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
     )
 
 
-def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+def _runs(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the column `why`, which for a run of similar calls by one op depends on the next run."""
     rows = rows.with_columns(run=pl.struct(*_OP, "free").rle_id())
     runs = rows.group_by("run", maintain_order=True).agg(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fathom.analysis.measures import NOT_KNOWN
 from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
 from fathom.diagnosis.grouping import summed
 from fathom.diagnosis.signals import Family, Signals
@@ -11,7 +12,6 @@ from fathom.diagnosis.verdict.pieces import Piece, pieces
 from fathom.diagnosis.verdict.verdict import verdict_of
 from fathom.machine import Limits
 
-NOT_KNOWN = "not known"
 WELL = 0.6  # of a resource: below it, the share adds little to the name
 
 

@@ -13,9 +13,9 @@ from fathom.data import load
 from fathom.errors import BadInputError, nearest
 from fathom.planner.hardware import Hardware
 from fathom.planner.workload import Attention, Experts, Latent, Model, Recurrent, matmuls, nearest_divisor
+from fathom.units import GIB
 
 BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4": 0.5625}
-_GIB = 1024**3
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -251,7 +251,7 @@ def _bytes(count: int) -> str:
 
 
 def _over(of: Deployment, missing: float) -> str:
-    weights = of.parts.stored / _GIB
+    weights = of.parts.stored / GIB
     needed = next(
         (
             tp
@@ -261,7 +261,7 @@ def _over(of: Deployment, missing: float) -> str:
         None,
     )
     hint = f"tp {needed} fits" if needed else "no tp up to 64 fits; take a narrower precision"
-    size = f"{missing / _GIB:.2f} GiB" if missing > 1e7 else _bytes(math.ceil(missing))
+    size = f"{missing / GIB:.2f} GiB" if missing > 1e7 else _bytes(math.ceil(missing))
     return (
         f"{of.model.name} needs {weights:.1f} GiB of weights on each {of.hardware.name}, "
         f"which is over its memory by {size}; {hint}."

@@ -7,8 +7,6 @@ import math
 from fathom.planner.serving.deployment import BYTES, Deployment
 from fathom.planner.workload import Latent
 
-_GIB = 1024**3
-
 
 def limited(of: Deployment, prompt: int, output: int) -> Deployment:
     """Return the deployment with the limits that its engine's tool sets for these lengths, if it sets any."""

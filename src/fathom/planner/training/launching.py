@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fathom.errors import BadInputError, file_error
@@ -126,10 +125,3 @@ def _comment(plan: Plan) -> str:
         f"# {plan.model} on {plan.gpus} {plan.system}, {plan.precision}: planned step {step.value:.4g} s "
         f"({step.low:.4g} to {step.high:.4g}). Check the recording with `fathom plan check`.\n"
     )
-
-
-FORMATS: dict[str, Callable[[Plan], str]] = {
-    "torchrun": _torchrun,
-    "torchtitan": _torchtitan,
-    "megatron": _megatron,
-}

@@ -68,7 +68,7 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
     rank = int(own["rank"][0])
     name = str(own["name"][0])
     base, regex = selector(name)
-    matching = _matching(kernels.filter(pl.col("rank") == rank), base, regex)
+    matching = _matching(kernels.filter(pl.col("rank") == rank), regex)
     step, passing = _passing(store, rank, matching)
     skip = passing if launch is None else launch
     return Target(family, name, rank, base, regex, skip, _window(matching, family), step)
@@ -123,7 +123,7 @@ def _before_arguments(name: str) -> str:
     return plain
 
 
-def _matching(kernels: pl.DataFrame, base: str, regex: str) -> pl.DataFrame:
+def _matching(kernels: pl.DataFrame, regex: str) -> pl.DataFrame:
     """Return the launches of one rank that ncu would count, in order of their start."""
     import polars as pl
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.measures import Portrait
+from fathom.analysis.measures import NOT_KNOWN, Portrait
 from fathom.errors import BadInputError, file_error, no_match
 from fathom.report import units
-from fathom.report.kernel.depth import GOOD, LABEL, NOT_KNOWN, colour, depth, labelled, measure_of, name, runs
+from fathom.report.kernel.depth import GOOD, LABEL, colour, depth, labelled, measure_of, name, runs
 from fathom.report.screen import LEAST, MARGIN, grouped, show, within_margins
 from fathom.sounding import meant
 from fathom.units import US_PER_MS

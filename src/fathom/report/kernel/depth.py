@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.analysis.measures import CounterRow, Level, Measure, Portrait, Reason
+from fathom.analysis.measures import NOT_KNOWN, CounterRow, Level, Measure, Portrait, Reason
 from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
 from fathom.report.screen import LEAST, joined, paragraph
@@ -177,7 +177,6 @@ def _raw(rows: Sequence[CounterRow], width: int) -> Iterator[Text]:
 # Names, numbers and paragraphs that the list of families shows too
 LABEL = 12  # cells of a paragraph's label
 GOOD, FAIR = 0.8, 0.5  # of a ceiling
-NOT_KNOWN = "not known"
 _SCALED = ("B", "B/s", "Hz", "/s")
 
 

@@ -13,17 +13,12 @@ from fathom.machine.model import Machine
 from fathom.report.machine import ceilings as table
 from fathom.report.machine import inventory
 from fathom.report.machine.words import wrapped
-from fathom.report.screen import MARGIN, show, within_margins
+from fathom.report.screen import show_within_margins
 
 if TYPE_CHECKING:
     from fathom.machine.compare import MachineComparison
 
 HINT = "No ceilings of this machine are known; `fathom machine measure` measures them."
-
-
-def _show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
-    """Print the lines that `page` returns for the width between the margins."""
-    show(lambda width: within_margins(page(width - 2 * MARGIN), width - 2 * MARGIN), console)
 
 
 def print_machine(
@@ -33,7 +28,7 @@ def print_machine(
     console: Console | None = None,
 ) -> None:
     """Print the inventory, then the ceilings or how to measure them."""
-    _show(lambda width: _machine(machine, ceilings, missing, width), console)
+    show_within_margins(lambda width: _machine(machine, ceilings, missing, width), console)
 
 
 def _machine(
@@ -59,11 +54,11 @@ def print_ceilings(
     console: Console | None = None,
 ) -> None:
     """Print only the ceilings, beside the datasheets of `machine`'s chips."""
-    _show(lambda width: table.lines(machine, ceilings, missing, width), console)
+    show_within_margins(lambda width: table.lines(machine, ceilings, missing, width), console)
 
 
 def print_comparison(comparison: MachineComparison, console: Console | None = None) -> None:
     """Print which results carry over, why others do not, and by how much the ceilings differ."""
     from fathom.report.machine.comparison import lines
 
-    _show(lambda width: lines(comparison, width), console)
+    show_within_margins(lambda width: lines(comparison, width), console)

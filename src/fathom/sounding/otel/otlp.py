@@ -144,7 +144,7 @@ def read_spans(paths: list[Path]) -> Spans:
     for path in paths:
         objects, damaged = 0, result.damaged
         data = _content(path)
-        for read in _objects(data, path):
+        for read in _objects(data):
             if read is None:
                 result.damaged += 1
                 continue
@@ -170,7 +170,7 @@ def _content(path: Path) -> bytes:
     return b"".join(pieces)
 
 
-def _objects(data: bytes, path: Path) -> Iterator[TracesData | None]:
+def _objects(data: bytes) -> Iterator[TracesData | None]:
     """Yield the objects of a file in order; None for one that cannot be decoded."""
     if not _OBJECT.match(data):
         return _framed(data)

@@ -18,7 +18,7 @@ CORE_SENSOR, SLOWDOWN = 0, 1
 MARGIN = 5  # °C below the slowdown threshold
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 OF_PROGRAMS = {"13", "31", "43", "45"}  # faults of the program, according to NVIDIA's catalogue
-SM, MEMORY = 1, 2
+SM = 1
 BY_SETTING = 0x2
 THROTTLES = {
     0x8: "hardware slowdown",
