@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fathom.probe import faults, imports, records
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.orders import LATE, Job, Schedule
-from fathom.probe.places import Places
+from fathom.probe.orders import LATE, Job, Places, Schedule
 from fathom.probe.plan import ProbePlan
 from fathom.probe.runs import Label, MarkRuns
 
