@@ -140,6 +140,18 @@ def test_a_gain_that_runs_of_their_own_contradict_is_not_offered(
     assert any("runs of their own" in row.why for row in result.unproven)
 
 
+def test_a_candidate_that_crashes_in_its_proof_is_not_blamed_on_the_program(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashes_later(setting: Applied) -> Any:
+        seen = program.ran.count(setting)
+        return Run("crashed", 2.0, why="planted") if setting.acts and seen > 1 else lower_precision(setting)
+
+    program = Simulated(FakeClock(), crashes_later, within=lower_precision)
+    result = run(program, place, monkeypatch, only=("autocast", "garbage"))
+    assert not result.settings and "planted" in result.unproven[0].why
+
+
 def test_settings_that_cannot_be_switched_after_all_get_runs_of_their_own(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from fathom.tuner.running import Run, Runner, merged
 
 BETWEEN = 2  # candidates between two runs of the baseline
 SLOWER = 1.6  # a candidate's run may take this much longer than the baseline's; else it has lost
+SLOWEST = 3.0  # times the usual time of its additional steps that a run which switches may take
 LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
@@ -156,7 +157,7 @@ class Paired:
 
         Where that fails, the trial gets processes of its own from now on.
         """
-        patience_s = self._patience_s(trial) + SLOWER * self.longer_s
+        patience_s = self._patience_s(trial) + SLOWEST * self.longer_s
         without, under = self.runner.switched(trial.setting, patience_s)
         self.seconds.append(under.seconds)
         if under.status in ("crashed", "no steps"):

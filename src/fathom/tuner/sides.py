@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
-from fathom.tuner.pairing import Paired, Trial
+from fathom.tuner.pairing import SLOWEST, Paired, Trial
 from fathom.tuner.running import Run
 
 RESULTS = 2  # runs of each side that do not switch, whose results are compared
@@ -15,6 +15,7 @@ UNLIKE = (
     "Runs of their own give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
     " runs of their own."
 )
+FAILED = "Settings could not be switched within a run ({}), so the proof is of runs of their own."
 Samples = tuple[list[float], Metrics]  # ns per step, and results
 
 
@@ -51,44 +52,62 @@ class Switched(Separate):
 
     def __init__(self, paired: Paired, trial: Trial) -> None:
         super().__init__(paired, trial)
-        self._alone: dict[str, list[Run]] = {}
+        self._alone: dict[str, list[Run]] = {BASELINE: [], CANDIDATE: []}
+        self._failed: dict[str, SideError] = {}  # by side, raised when it is asked for
         self._waiting: dict[str, Samples] = {}
-        self._is_alike = True
+        self._switches = True
 
     def run(self, side: str) -> Samples:
         """Run both sides in one process, and return one of them; the other one is returned next."""
-        if not self._alone:
-            order = (BASELINE, CANDIDATE, CANDIDATE, BASELINE) * (RESULTS // 2)
-            runs = [(each, self._done(each)) for each in order]
-            self._alone = {each: [run for name, run in runs if name == each] for each in order}
-        if not self._waiting and self._is_alike:
+        if not any(self._alone.values()):
+            self._run_alone()
+        if side in self._failed:
+            raise self._failed[side]
+        if not self._waiting and self._switches:
             self._waiting = self._both()
         return self._waiting.pop(side) if self._waiting else super().run(side)
 
+    def _run_alone(self) -> None:
+        for side in (BASELINE, CANDIDATE, CANDIDATE, BASELINE) * (RESULTS // 2):
+            try:
+                self._alone[side].append(self._done(side))
+            except SideError as error:
+                self._failed[side], self._switches = error, False
+                return
+
     def _both(self) -> dict[str, Samples]:
-        patience_s = self.paired.longest_s + self.trial.patience_s + self.paired.longer_s
-        without, under = map(self._checked, self.paired.runner.switched(self.trial.setting, patience_s))
-        alone, within = (
-            self._log(*(self._alone[side] for side in (BASELINE, CANDIDATE))),
-            self._log([without], [under]),
-        )
-        self._is_alike = alone - within <= max(LEAST_APART, APART * self.paired.error)
-        if not self._is_alike:
-            self.notes.append(UNLIKE.format(math.exp(alone), math.exp(within)))
+        """Return both sides' blocks of one run; none if runs of their own have to be the proof."""
+        patience_s = self.paired.longest_s + self.trial.patience_s + SLOWEST * self.paired.longer_s
+        without, under = self.paired.runner.switched(self.trial.setting, patience_s)
+        self.paired.seconds.append(under.seconds)
+        why = self._why_not(without, under)
+        if why:
+            self._switches = False
+            self.notes.append(why)
             return {}
         blocks = (BASELINE, without), (CANDIDATE, under)
         return {side: (run.samples, self._results(side)) for side, run in blocks}
 
-    def _log(self, without: list[Run], under: list[Run]) -> float:
-        """Return the logarithm of the ratio of these runs."""
-        a, b = (sum(math.log(run.step_ns) for run in runs) / len(runs) for runs in (without, under))
-        return b - a
+    def _why_not(self, without: Run, under: Run) -> str:
+        """Return why a run that switched the settings says nothing about them; "" if it does."""
+        if under.status != "done":
+            return FAILED.format(under.why or under.status)
+        alone = _log(self._alone[BASELINE], self._alone[CANDIDATE])
+        within = _log([without], [under])
+        is_alike = alone - within <= max(LEAST_APART, APART * self.paired.error)
+        return "" if is_alike else UNLIKE.format(math.exp(alone), math.exp(within))
 
     def _results(self, side: str) -> Metrics:
         """Return results of a run that did not switch, in turns."""
         runs = self._alone[side]
         runs.append(runs.pop(0))
         return runs[-1].arrays
+
+
+def _log(without: list[Run], under: list[Run]) -> float:
+    """Return the logarithm of the ratio of these runs."""
+    a, b = (sum(math.log(run.step_ns) for run in runs) / len(runs) for runs in (without, under))
+    return b - a
 
 
 def _samples(run: Run) -> list[float]:
