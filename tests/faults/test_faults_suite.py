@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from fathom.diagnosis.kinds.catalogue import OF_RULES
 from fathom.sounding import open_store
 from faults import finish, kept, parallel, record
 from faults.labels import (
@@ -58,8 +59,19 @@ SAMPLE = (
 def test_every_kind_is_described_in_full():
     assert len(kinds()) >= 45
     for name, kind in kinds().items():
-        said = {"id", "group", "title", "bound", "action", "mechanism", "shows", "remedy", "references"}
-        assert set(kind) - {"techniques", "no_technique", "trial", "account", "gpu"} == said, name
+        said = {
+            "id",
+            "group",
+            "title",
+            "bound",
+            "action",
+            "mechanism",
+            "shows",
+            "remedy",
+            "references",
+            "tips",
+        }
+        assert set(kind) - {"no_technique", "trial", "account", *OF_RULES} == said, name
         assert kind["group"] in GROUPS and name.startswith(kind["group"] + "-")
         assert name == name.lower() and " " not in name
         assert all(kind[key].strip() for key in ("title", "action", "mechanism", "shows", "remedy"))

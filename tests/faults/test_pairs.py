@@ -147,7 +147,7 @@ def test_the_table_names_kinds_and_rules_that_there_are() -> None:
     from fathom.analysis.explaining import rules
 
     assert ROWS.keys() <= kinds().keys()
-    assert {name for row in ROWS.values() for name in row.dive} <= rules().keys()
+    assert {name for row in ROWS.values() for name in row.rules} <= rules().keys()
 
 
 def test_the_script_lists_and_checks(tmp_path: Path, capsys: Any) -> None:
@@ -173,7 +173,7 @@ def test_steps_hold_several_short_calls_and_end_in_time(monkeypatch: pytest.Monk
 
 
 FUNCTIONS = {"plain": ":unchanged", "tuned": ":a_sample"}
-FINDINGS = "findings: [device-power-limit, kernels-divergence]"
+FINDINGS = "findings: {device-power-limit: 1, kernels-divergence: 1}"
 PLAN = Plan(depth="surface", steps=5, settle=3, step_on="mark", stop_after="recorded")
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from msgspec.structs import replace
 
-from fathom.analysis.measures.evaluate import catalogue
+from fathom.analysis.measures.evaluate import catalogue as measures
 from fathom.cli.main import app
+from fathom.data import load
 from fathom.diagnosis.kinds import kinds
 from fathom.gauges.catalogue import BY_ID
 from fathom.lab import techniques
 from fathom.machine.checks import checks
-from fathom.tips import AREAS, CONDITIONS, PLANNED, chosen, tips
+from fathom.tips import AREAS, CONDITIONS, PLANNED, By, catalogue, chosen, tips
 
 VERBS = (Path(__file__).with_name("verbs.txt")).read_text().split()
 LONGEST_TITLE, LONGEST_SENTENCE, MOST_SENTENCES = 80, 25, 3
@@ -23,8 +25,11 @@ KNOWN = {
     "findings": lambda: set(kinds()),
     "techniques": lambda: set(techniques()),
     "ceilings": lambda: set(BY_ID),
-    "measures": lambda: {row.name for row in catalogue()},
+    "measures": lambda: {row.name for row in measures()},
 }
+
+
+OF_PARTS = {"checks", "findings", "techniques"}  # they name their tips
 
 
 def referred(field: str) -> set[str]:
@@ -43,9 +48,29 @@ def test_every_reference_resolves(field):
     assert referred(field) - KNOWN[field]() == set()
 
 
-@pytest.mark.parametrize("field", ["checks", "findings", "techniques"])
+@pytest.mark.parametrize("field", sorted(OF_PARTS))
 def test_every_check_kind_and_technique_belongs_to_a_tip(field):
-    assert KNOWN[field]() - referred(field) == set(), "add it under `by` of a tip in src/fathom/tips/"
+    assert KNOWN[field]() - referred(field) == set(), "give it `tips`: ids of tips, or an area"
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_rows_leave_the_parts_that_name_them_out(area):
+    assert not OF_PARTS & {field for row in load("fathom.tips", area).values() for field in row.get("by", ())}
+
+
+def test_a_part_that_names_an_area_is_a_tip_in_its_own_words(monkeypatch):
+    new = replace(
+        checks()[0],
+        id="kernel.new_switch",
+        fix="Turn it on.",
+        why="It pays.",
+        tips=["os", "cost.price-of-a-day"],
+    )
+    monkeypatch.setattr(catalogue, "checks", lambda: (new,))
+    listed = {tip.id: tip for tip in catalogue.tips.__wrapped__()}
+    own = listed["os.new-switch"]
+    assert (own.title, own.text, own.by) == ("Turn it on", "It pays.", By(checks=("kernel.new_switch",)))
+    assert listed["cost.price-of-a-day"].by.checks == own.by.checks
 
 
 def test_every_command_exists_or_is_planned():
@@ -67,9 +92,14 @@ def test_a_tip_is_embodied_or_says_why_no_program_can_judge_it():
         assert set(tip.applies) <= set(CONDITIONS) and tip.area in AREAS, tip.id
 
 
-def test_titles_are_short_and_begin_with_a_verb():
+@pytest.mark.parametrize("area", AREAS)
+def test_titles_of_rows_begin_with_a_verb(area):
+    for title in (row["title"] for row in load("fathom.tips", area).values()):
+        assert title.split()[0] in VERBS, f"{title}: if it is a verb, add it to verbs.txt"
+
+
+def test_titles_are_short():
     for tip in tips():
-        assert tip.title.split()[0] in VERBS, f"{tip.title}: if it is a verb, add it to verbs.txt"
         assert len(tip.title) <= LONGEST_TITLE and not tip.title.endswith("."), tip.title
 
 

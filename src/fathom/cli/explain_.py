@@ -16,14 +16,15 @@ def explain_(
     json: bool = Option(False, "--json", help="Print it as JSON."),
 ) -> None:
     """Explain a kind of finding: its mechanism, signs and remedy."""
-    from fathom.diagnosis import kind_called, kinds
+    from fathom.diagnosis import described, kind_called, kinds
     from fathom.report import print_kind, print_kinds
 
     if (kind is None) == (not every):
         raise BadInputError("Name one kind of finding, or give --list.")
     chosen = list(kinds().values()) if kind is None else [kind_called(kind, "--list shows all")]
     if json:
-        print_json(chosen if every else chosen[0])
+        rows = [described(kind) for kind in chosen]
+        print_json(rows if every else rows[0])
     elif every:
         print_kinds(chosen)
     else:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fathom.diagnosis.examine import examine
-from fathom.diagnosis.kinds import Kind, kind_called, kinds, kinds_of_steps
+from fathom.diagnosis.kinds import Kind, described, kind_called, kinds, kinds_of_steps
 from fathom.lazy import exports
 
 if TYPE_CHECKING:

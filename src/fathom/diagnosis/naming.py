@@ -95,8 +95,8 @@ def _profiled(store: Store, families: list[str], named: str) -> FormFindings:
     checked = {fact.rule for explanation in explanations for fact in explanation.facts} - limiting
     shown, clear, why = {}, {}, {}
     for kind, row in ROWS.items():
-        shown[kind], clear[kind] = row.dive & limiting, row.dive & checked
-        if missing := row.dive - limiting - checked:
+        shown[kind], clear[kind] = row.rules & limiting, row.rules & checked
+        if missing := row.rules - limiting - checked:
             names = ", ".join(sorted(missing))
             lacking = f"{named or 'its kernels'}: no counters for {names}"
             why[kind] = lacking if explanations else f"no kernel {named}"

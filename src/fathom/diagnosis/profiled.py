@@ -10,8 +10,7 @@ import polars as pl
 from fathom.analysis import Abstained
 from fathom.analysis.explaining import Explanation, Fact
 from fathom.analysis.results import Evidence, Finding, Where
-from fathom.data import load
-from fathom.diagnosis.kinds import kinds, kinds_of_steps
+from fathom.diagnosis.kinds import declared, kinds, kinds_of_steps
 from fathom.recorder.dive import explanation_of
 from fathom.sounding import Store
 
@@ -25,13 +24,16 @@ _NAMED = 60  # letters of a family's name that identify it
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of naming.yaml, which explains the fields."""
+    """Rules over ncu's counters that show a kind (analysis/explaining/rules.yaml).
 
-    dive: frozenset[str]
+    `counters`: recordings without kernel counters cannot show the kind.
+    """
+
+    rules: frozenset[str]
     counters: bool = False
 
 
-ROWS = msgspec.convert(load(__package__, "naming"), dict[str, Row])
+ROWS = msgspec.convert(declared("dive"), dict[str, Row])
 
 
 def profiled(store: Store, families: list[str]) -> tuple[list[Finding], list[Abstained]]:
@@ -62,7 +64,7 @@ def _shares(store: Store) -> dict[str, float]:
 def _findings_of(explanation: Explanation, share: float | None) -> Iterator[Finding]:
     """Return one finding for each kind that the family's counters show."""
     for kind, row in ROWS.items():
-        facts = [fact for fact in explanation.limits if fact.rule in row.dive]
+        facts = [fact for fact in explanation.limits if fact.rule in row.rules]
         if facts:
             yield _finding(kind, explanation.family, facts, share)
 
@@ -96,9 +98,9 @@ def _unlooked(explanations: list[Explanation]) -> Iterator[Abstained]:
     """Return the kinds that no kernel shows and for which at least one kernel lacks counters."""
     holding = {fact.rule for explanation in explanations for fact in explanation.limits}
     for kind, row in ROWS.items():
-        if row.dive & holding:
+        if row.rules & holding:
             continue
-        lacking = [row.dive - {fact.rule for fact in explanation.facts} for explanation in explanations]
+        lacking = [row.rules - {fact.rule for fact in explanation.facts} for explanation in explanations]
         missing = set[str]().union(*lacking)
         if missing:
             count = sum(map(bool, lacking))

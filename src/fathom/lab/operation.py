@@ -157,8 +157,9 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`saves`: the resource; `cost`: modelled gains and costs; `not_when`: cases in which it does not pay.
 
     `gains`: its purpose; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
-    kinds of findings that name it; `no_finding` says why there are none. `parameters`: constants of the file
-    with the values that `fathom tune kernel --technique` tries.
+    kinds of findings that name it, each with its place among their techniques (1: the most specific);
+    `no_finding` says why there are none. `tips` are those that it embodies (`fathom.tips`). `parameters`:
+    constants of the file with the values that `fathom tune kernel --technique` tries.
     """
 
     title: str
@@ -168,9 +169,10 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: str
     not_when: str
     shows: tuple[Shows, ...]
+    tips: tuple[str, ...] = ()
     gains: Literal["time", "memory"] = "time"
     no_gain: str = ""
-    findings: tuple[str, ...] = ()
+    findings: dict[str, int] = {}
     no_finding: str = ""
     needs: Needs = Needs()
     proof: Proof = Proof()

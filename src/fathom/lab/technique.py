@@ -11,14 +11,16 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fathom.errors import BadInputError
 from fathom.lab.operation import MARK, Header, Needs, Operation, parse, read
-from fathom.referee import Pair
+
+if TYPE_CHECKING:
+    from fathom.referee import Pair
 
 INCLUDE = Path(__file__).parent / "include"
 _TIMES_KERNELS = re.compile(r"autotune|coordinate_descent_tuning|cudnn\.benchmark\b")
@@ -98,10 +100,12 @@ class Technique:
     @property
     def pair(self) -> Pair:
         """The referee's pair of both forms, which the crafted kernels and the suite of faults use too."""
+        from fathom.referee import Pair  # with NumPy, which a report's names of techniques do not need
+
         at: dict[str, Any] = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
         proof = self.header.proof
         how: dict[str, Any] = {name: getattr(proof, name) for name in ("precision", "reduction", "allow")}
-        return Pair(**at, **how, name=self.name, findings=self.header.findings, ranks=self.needs.ranks)
+        return Pair(**at, **how, name=self.name, findings=tuple(self.header.findings), ranks=self.needs.ranks)
 
 
 def described(technique: Technique) -> dict[str, Any]:
@@ -109,6 +113,7 @@ def described(technique: Technique) -> dict[str, Any]:
     header = msgspec.to_builtins(technique.header)
     group = header.pop("pair")["group"]
     header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
+    header["findings"] = [*technique.header.findings]
     sources = [str(path) for path in technique.sources]
     place = {"operation": technique.operation.name, "functions": technique.roles, "sources": sources}
     return {"name": technique.name, "group": group, **header, **place}
@@ -172,6 +177,9 @@ def chosen(names: Sequence[str], folder: Path = FOLDER, listing: str = LISTING) 
     return list(selected.values())
 
 
+@cache
 def naming(kind: str) -> list[Technique]:
-    """Return the techniques whose headers list this kind of finding."""
-    return [technique for technique in techniques().values() if kind in technique.header.findings]
+    """Return the techniques whose headers list this kind of finding, in the order of their places there."""
+    files = [path for path in sorted(FOLDER.glob("[!_]*.py")) if kind in path.read_text(encoding="utf-8")]
+    listing = [t for path in files for t in techniques_of(path) if kind in t.header.findings]
+    return sorted(listing, key=lambda technique: (technique.header.findings[kind], technique.name))

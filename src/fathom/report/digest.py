@@ -313,7 +313,9 @@ def _cause(cause: Cause) -> Facts:
 
 def kind(explained: Kind) -> Digest:
     """Return a kind of finding in full."""
-    return Digest(known(msgspec.to_builtins(explained)))
+    from fathom.diagnosis import described
+
+    return Digest(known(described(explained)))
 
 
 def all_kinds(every: Sequence[Kind]) -> Digest:

@@ -225,7 +225,7 @@ def _kind(kind: Kind, width: int) -> Iterator[Text]:
     yield from part("signs", wrapped(kind.shows, width))
     yield from part("remedy", kind.remedy.rstrip().splitlines(), "cyan")
     yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
-    yield from part("no technique", wrapped(kind.no_technique, width))
+    yield from part("no technique", wrapped("" if kind.techniques else kind.no_technique, width))
     if kind.trial:
         yield from part("measure the gain", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
     yield from part("read more", kind.references, "dim")

@@ -76,7 +76,7 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     yield from part("no gain on", wrapped(header.no_gain, width))
     shown = [f"{sign.what}: {sign.plain} plain, {sign.tuned} tuned" for sign in header.shows]
     yield from part("signs", [line for text in shown for line in wrapped(text, width)])
-    yield from part("findings", header.findings)
+    yield from part("findings", [*header.findings])
     yield from part("no finding names it", wrapped(header.no_finding, width))
     yield from part("parameters", wrapped(header.tried, width))
     yield from part("files", [str(path) for path in technique.sources], "dim")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from fathom.data import load
+from fathom.diagnosis import kinds
+from fathom.lab import techniques
+from fathom.machine.checks import checks
 
 # Areas in the order in which a list shows them, each with the conditions of all its tips.
 AREAS: dict[str, tuple[str, ...]] = {
@@ -45,8 +50,8 @@ PLANNED: tuple[str, ...] = ()  # commands that tips refer to and that are still 
 class By(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parts of Fathom that embody a tip, by id. Only checks and findings can say whether the tip is kept.
 
-    `checks` of the machine, kinds of `findings`, `techniques` of the lab, `ceilings` by the gauge that
-    measures them, `measures` of kernels, `commands` of Fathom.
+    `checks` of the machine, kinds of `findings` and `techniques` of the lab name the tip under `tips`; the
+    tip's row names `ceilings` by the gauge that measures them, `measures` of kernels, `commands` of Fathom.
     """
 
     checks: tuple[str, ...] = ()
@@ -84,8 +89,26 @@ class Tip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 @cache
 def tips() -> tuple[Tip, ...]:
-    """Every tip, area by area."""
-    rows = [(area, name, row) for area in AREAS for name, row in load("fathom.tips", area).items()]
-    for area, name, row in rows:
-        row |= {"id": f"{area}.{name}", "applies": (*AREAS[area], *row.get("applies", ()))}
-    return tuple(msgspec.convert(row, Tip) for _, _, row in rows)
+    """Every tip, area by area: those of the files, then those in the words of the part that embodies them."""
+    rows = {f"{area}.{name}": row for area in AREAS for name, row in load("fathom.tips", area).items()}
+    for field, part, named, words in _parts():
+        for name in named:
+            tip = f"{name}.{part.rpartition('.')[2].replace('_', '-')}" if name in AREAS else name
+            row = rows.setdefault(tip, dict(words)) if name in AREAS else rows[tip]
+            row.setdefault("by", {}).setdefault(field, []).append(part)
+    return tuple(_tip(area, tip, rows[tip]) for area in AREAS for tip in rows if tip.startswith(f"{area}."))
+
+
+def _parts() -> Iterator[tuple[str, str, Iterable[str], dict[str, Any]]]:
+    """Yield the field of By, the id, the tips and the own words of each check, kind and technique."""
+    for check in checks():
+        yield "checks", check.id, check.tips, {"title": check.fix.rstrip("."), "text": check.why}
+    for kind in kinds().values():
+        yield "findings", kind.id, kind.tips, {"title": kind.action, "text": kind.mechanism}
+    for technique in techniques().values():
+        header = technique.header
+        yield "techniques", technique.name, header.tips, {"title": header.title, "text": header.idea}
+
+
+def _tip(area: str, id: str, row: dict[str, Any]) -> Tip:
+    return msgspec.convert({**row, "id": id, "applies": (*AREAS[area], *row.get("applies", ()))}, Tip)

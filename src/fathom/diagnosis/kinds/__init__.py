@@ -4,4 +4,12 @@
 them; `remedy` is code or a setting that can be tried without changes.
 """
 
-from fathom.diagnosis.kinds.catalogue import Kind, kind_called, kinds, kinds_of_steps, resembling
+from fathom.diagnosis.kinds.catalogue import (
+    Kind,
+    declared,
+    described,
+    kind_called,
+    kinds,
+    kinds_of_steps,
+    resembling,
+)

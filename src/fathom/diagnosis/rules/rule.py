@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fathom.analysis.results import Claim, Evidence
-from fathom.data import load
+from fathom.diagnosis.kinds import declared
 from fathom.diagnosis.signals import Signals
 
 
@@ -99,5 +99,8 @@ def rules() -> tuple[Rule, ...]:
 
 @cache
 def needs() -> dict[str, list[str]]:
-    """Rows of needs.yaml: for each kind, the signals without which its rule runs but may miss it."""
-    return load(__package__, "needs")
+    """For each kind, the signals without which its rule runs but may miss it; the kind is then not analysed.
+
+    Those that a rule reads as signals["name"] need no row: it abstains by itself if they are unknown.
+    """
+    return declared("needs")

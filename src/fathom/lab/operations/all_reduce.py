@@ -55,7 +55,9 @@ def one_shot_all_reduce(values: Tensor) -> Step:
     shows:
       duration of an all-reduce of 16 KB: that of NCCL's kernel → a read of the peer's memory and two
         barriers
-    findings: [communication-small-messages, communication-synchronous, communication-wide-tensor-parallel]
+    tips: [communication.symmetric-memory]
+    findings: {communication-small-messages: 1, communication-synchronous: 1,
+      communication-wide-tensor-parallel: 1}
     needs: {ranks: 2, gpu: true, capability: 8.0}
     proof: {latency: included}"""
     # Only on a GPU: symmetric memory maps GPUs of one host into each other, over NVLink.

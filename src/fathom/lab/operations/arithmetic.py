@@ -53,7 +53,8 @@ def independent_chains(x: Tensor) -> Tensor:
     not_when: Enough warps hide the latency. With four or more ready warps per scheduler, the extra
       multiplications only cost time. Here there is work for only one.
     shows: {smsp__average_warps_issue_stalled_wait_per_issue_active: the largest stall → about a third of it}
-    findings: [kernels-low-occupancy, kernels-batch-too-small]
+    tips: [compute.chains]
+    findings: {kernels-low-occupancy: 1, kernels-batch-too-small: 1}
     proof: {cache: warm}"""
     return _mapped(chains, 128, "by_fours", x)
 
@@ -93,7 +94,8 @@ def uniform_branches(x: Tensor) -> Tensor:
     not_when: The sides have nothing in common, whole warps agree (sorting by kind ensures that), or the sides
       are so short that the compiler predicates them.
     shows: {smsp__thread_inst_executed_per_inst_executed.ratio: about 16 of 32 → about 32}
-    findings: [kernels-divergence]"""
+    tips: [compute.divergence]
+    findings: {kernels-divergence: 1}"""
     return _mapped(branches, 256, "selecting", x)
 
 
@@ -135,7 +137,8 @@ def whole_waves(x: Tensor) -> Tensor:
     shows:
       launch__waves_per_multiprocessor: a little above an integer → one
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: about half → most of the time
-    findings: [kernels-wave-quantisation]"""
+    tips: [compute.whole-waves]
+    findings: {kernels-wave-quantisation: 3}"""
     out = torch.empty_like(x)
     waves.launch("one_wave", 2 * waves.multiprocessors(), 1024, out, x, len(x))
     return out
@@ -183,7 +186,8 @@ def launch_bounds(x: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_local_ld.sum + smsp__inst_executed_op_local_st.sum: many → none
       launch__registers_per_thread: 64 → more
-    findings: [kernels-register-spills]
+    tips: [compute.launch-bounds]
+    findings: {kernels-register-spills: 1}
     proof: {reduction: 64}"""
     return _transformed("for_its_block", x)
 

@@ -49,7 +49,8 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     shows:
       kernel families in the attention: two products, a mask, a scaling and a softmax → one (cudnn or flash)
       peak memory: grows with the square of the length → grows with the length
-    findings: [kernels-math-attention, kernels-materialised-mask]"""
+    tips: [operators.fused-attention, operators.causal-flag]
+    findings: {kernels-math-attention: 1, kernels-materialised-mask: 1}"""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
@@ -81,6 +82,7 @@ def cudnn_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     shows:
       kernel family of the attention: pytorch_flash::flash_fwd_kernel → cudnn_generated_fort_native_sdpa_sm90
       tensor pipe active: about a third → more than half
+    tips: [operators.attention-backend]
     no_finding: the flash backend is a fused one, and the best choice on other chips.
     needs: {gpu: true, capability: 9.0, torch: "2.5"}"""
     # Only on a GPU: the processor has neither backend.
@@ -146,7 +148,8 @@ def sliding_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     not_when: The mask is only causal (use is_causal), or the window is as long as the sequence.
     shows:
       kernel family of the attention: fmha with a bias, or the math backend → triton_flex_attention
-    findings: [kernels-materialised-mask]
+    tips: [operators.block-masks]
+    findings: {kernels-materialised-mask: 4}
     needs: {gpu: true, torch: "2.5", packages: [triton]}"""
     # Only on a GPU: on a processor FlexAttention takes a C++ compiler and minutes.
     return _flex()(q, k, v, block_mask=_blocks(q.shape[2]))
@@ -221,7 +224,8 @@ def document_mask(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
     shows:
       kernel family of the attention: fmha with a bias, or the math backend → triton_flex_attention
       bytes of the mask: length squared, read by every head of every layer → a number per tile
-    findings: [kernels-materialised-mask]
+    tips: [data.packing, operators.block-masks]
+    findings: {kernels-materialised-mask: 2}
     needs: {gpu: true, torch: "2.5", packages: [triton]}"""
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -100,7 +100,8 @@ def triton_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     shows:
       dram__bytes_write.sum: several times the matrix of scores → the output
       sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: a few percent → above half
-    findings: [kernels-math-attention, kernels-materialised-mask]
+    tips: [operators.fused-attention]
+    findings: {kernels-math-attention: 2, kernels-materialised-mask: 5}
     needs: {capability: 9.0, packages: [triton], torch: "2.8"}"""
     length, size = q.shape[-2:]
     out, heads = torch.empty_like(q), q.shape[0] * q.shape[1]

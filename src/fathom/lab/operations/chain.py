@@ -44,6 +44,7 @@ def cache_blocks(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     not_when: The matrix fits in the cache, torch.compile may be used, which fuses the chain, or the work
       runs on a GPU, where each call costs a launch.
     shows: {bytes from memory: five readings and five writes of the matrix → one each}
+    tips: [memory.processor-blocks]
     no_finding: a recording of the processor has no counters of its memory.
     parameters: {ROWS: [1, 4, 16, 64, 256, 1024], COLUMNS: [64, 256, 512, 1024]}"""
     out, buffers = torch.empty_like(x), x.new_empty(2, ROWS, COLUMNS)

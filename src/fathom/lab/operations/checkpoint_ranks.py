@@ -79,6 +79,7 @@ def async_checkpoint(state: Tensor, weight: Tensor) -> Step:
     not_when: Checkpoints take longer to write than the steps between them, or host memory has no room for a
       copy.
     shows: {pause of training for a checkpoint: the time to write it → the time to copy it to the host}
+    tips: [communication.async-checkpoints]
     no_finding: a pause for a checkpoint of several ranks is found as slow steps, whose remedy depends on
       the program.
     needs: {ranks: 2}

@@ -66,7 +66,8 @@ def checkpointed_layers(x: Tensor, weights: Tensor) -> Result:
     shows:
       peak memory of the step: all activations → the inputs of the blocks, and one block
       forward kernels within the backward pass: none → all of them again
-    findings: [kernels-memory-headroom, kernels-needless-recomputation, host-allocator-retries]
+    tips: [allocation.retries, allocation.checkpoint-activations]
+    findings: {kernels-memory-headroom: 2, kernels-needless-recomputation: 1, host-allocator-retries: 1}
     gains: memory
     proof: {cache: warm}"""
     return _gradients(x, weights, again=True)
@@ -97,7 +98,8 @@ def recompute_or_offload(x: Tensor, weights: Tensor) -> Result:
     shows:
       copies DtoH and HtoD in the step: each activation once each way → none
       forward kernels within the backward pass: none → all of them again
-    findings: [kernels-memory-headroom]
+    tips: [allocation.use-memory, allocation.offload]
+    findings: {kernels-memory-headroom: 1}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     return _gradients(x, weights, again=True)

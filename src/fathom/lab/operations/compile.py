@@ -63,7 +63,8 @@ def compiled_fusion(x: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
       kernel launches in the chain: one per operation → one
       dram__bytes_read.sum + dram__bytes_write.sum: about twice the tensor per operation → about twice the
         tensor
-    findings: [kernels-unfused-elementwise, framework-not-compiled]
+    tips: [frameworks.compile, operators.elementwise]
+    findings: {kernels-unfused-elementwise: 1, framework-not-compiled: 1}
     proof: {precision: bf16}"""
     return _compiled(_chain)(x, bias, residual)
 
@@ -99,6 +100,7 @@ def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
     shows:
       kernel families of the chain: a product of cuBLAS, and triton_poi_fused → triton_tem_fused, where it won
       dram__bytes_write.sum: each product, and the result computed from it → the result
+    tips: [frameworks.max-autotune]
     no_finding: a product below its ceiling has no single cause; Headroom in the report names this technique.
     needs: {gpu: true, torch: "2.1", packages: [triton]}"""
     return _compiled(_layer, "max-autotune-no-cudagraphs")(x, weight, gate)
@@ -142,7 +144,8 @@ def graph_break(x: Tensor, gate: Tensor) -> Tensor:
     shows:
       graphs that the compiler made (TORCH_LOGS=graph_breaks): two or three → one
       ledger, idle by synchronisation: once per call → none
-    findings: [host-graph-breaks, host-sync-item]
+    tips: [frameworks.graph-breaks]
+    findings: {host-graph-breaks: 1, host-sync-item: 4}
     proof: {latency: included}"""
     return _compiled(_selecting)(x, gate)
 
@@ -198,7 +201,8 @@ def regional_compilation(x: Tensor, weights: list[Tensor]) -> Tensor:
     not_when: The program runs for hours with small blocks (fusion and calls matter more), the caches on disk
       are warm, or blocks differ in what is traced, so that each is compiled anyway.
     shows: {waits for compilation before the first step: grow with the blocks → those of one block}
-    findings: [host-compiling-in-steps]
+    tips: [frameworks.regional-compilation]
+    findings: {host-compiling-in-steps: 1}
     needs: {gpu: true, torch: "2.8", packages: [triton]}
     proof: {latency: included, cache: warm}"""
     return _afresh(lambda: _blocks(torch.compile(_block), x, weights))

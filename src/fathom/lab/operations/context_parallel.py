@@ -82,7 +82,8 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor) -> Step:
       exposed communication: the all-gather of keys and values → little, while attention takes longer than a
         transfer
       memory of keys and values on a rank: those of the whole sequence → two parts
-    findings: [communication-exposed]
+    tips: [communication.context-parallel]
+    findings: {communication-exposed: 6}
     no_gain: two H100s over NVLink, 0.59 times as fast. Two kernels and a merge replace one.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -137,7 +138,8 @@ def exchanged_heads(query: Tensor, key: Tensor, value: Tensor) -> Step:
     shows:
       communication per layer: an all-gather, growing with the number of ranks → two all-to-alls, which do
         not grow
-    findings: [communication-exposed]
+    tips: [communication.context-parallel]
+    findings: {communication-exposed: 7}
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Jacobs et al., DeepSpeed Ulysses, 2023, https://arxiv.org/abs/2309.14509

@@ -45,7 +45,8 @@ def channels_last(x: Tensor, filters: Filters) -> Tensor:
     not_when: There are few channels (a first layer of three), depthwise convolutions in float32, or
       operations in between that return to NCHW, since the layout then changes more often than before.
     shows: {kernels that convert between nchw and nhwc: two per convolution → none}
-    findings: [kernels-not-channels-last]
+    tips: [operators.channels-last]
+    findings: {kernels-not-channels-last: 1}
     proof: {reduction: 2304}"""
     last = torch.channels_last
     return _convolved(x.to(memory_format=last), [weight.to(memory_format=last) for weight in filters])

@@ -63,7 +63,8 @@ def triton_cross_entropy(logits: Tensor, targets: Tensor) -> Result:
       Rows beyond 32,768 elements do not fit; reading the rest of 50,304 twice reached 69 % of the ceiling.
     shows:
       kernel launches in the loss, forward and backward: five or six → one
-    findings: [kernels-unfused-loss]
+    tips: [operators.cross-entropy]
+    findings: {kernels-unfused-loss: 2}
     needs: {packages: [triton]}"""
     rows, words = logits.shape
     losses, gradient = logits.new_empty(rows), torch.empty_like(logits)
@@ -131,7 +132,8 @@ def chunked_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gr
       only memory, and took 2.3 times as long as the plain form on an H200.
     shows:
       peak memory of the step: two to three times tokens times vocabulary times 4 bytes → that of one chunk
-    findings: [kernels-unfused-loss]
+    tips: [operators.chunked-loss]
+    findings: {kernels-unfused-loss: 1}
     needs: {packages: [triton]}
     gains: memory
     proof: {precision: bf16, cache: warm}"""

@@ -76,7 +76,8 @@ def loader_workers(records: list[Tensor]) -> Tensor:
       spare.
     shows:
       ledger, idle by input: the time to make a batch → that, less the overlap with workers
-    findings: [input-too-few-workers, input-made-in-the-loop]"""
+    tips: [data.workers]
+    findings: {input-too-few-workers: 1, input-made-in-the-loop: 1}"""
     return _means(records, num_workers=WORKERS, persistent_workers=True)
 
 
@@ -112,7 +113,8 @@ def persistent_workers(rows: Tensor) -> Tensor:
     shows:
       new worker processes at the start of an epoch: all of them → none
       steps of kind "epoch start" compared with others: many times as long → the same
-    findings: [input-worker-restart]"""
+    tips: [data.persistent-workers]
+    findings: {input-worker-restart: 1}"""
     return _sums(True, rows)
 
 
@@ -156,6 +158,7 @@ def deep_queue(batches: Tensor) -> Tensor:
       or less work per sample). Deep queues of large batches take much memory.
     shows:
       waits of the input table: a long one after each slow batch → short ones, if any
+    tips: [data.prefetch-depth]
     no_finding: a late batch has several causes, and waits do not distinguish slow samples from slow workers.
     """
     return _trained(16, batches)
@@ -193,7 +196,8 @@ def decoded_cache(records: list[Tensor]) -> Tensor:
     shows:
       input table, time to fetch a sample: decompression, in every epoch → decompression in the first epoch
         only
-    findings: [input-slow-decode]"""
+    tips: [data.decode-once]
+    findings: {input-slow-decode: 1}"""
     samples = [_decoded(record) for record in records]
     return torch.stack([_epoch(samples, epoch) for epoch in range(EPOCHS)])
 
@@ -269,5 +273,6 @@ def shared_cache(records: list[Tensor]) -> Tensor:
       input table, time to fetch a sample after the first epoch: decodes half of them again for some epochs →
         a copy from memory
       memory of the workers: grows to the decoded set in each → the decoded set once
-    findings: [input-slow-decode]"""
+    tips: [data.shared-cache]
+    findings: {input-slow-decode: 6}"""
     return _over_epochs(_Shared(records))

@@ -104,7 +104,8 @@ def overlapped_gradients(weights: list[Tensor], batches: Tensor) -> Step:
     shows: {exposed communication: all of it → the last bucket}
     no_gain: two H100s over NVLink, 0.8 % faster, less than the margin. 805 MB of gradients take 2.4 ms of a
       step of 54 ms at the measured bandwidth, so little can be hidden.
-    findings: [communication-exposed, communication-after-backward]
+    tips: [communication.overlap]
+    findings: {communication-exposed: 1, communication-after-backward: 1}
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020
@@ -125,7 +126,8 @@ def gradient_buckets(weights: list[Tensor], batches: Tensor) -> Step:
     shows:
       collectives per step: one per 25 MB → one per 100 MB
       copies between gradients and buckets: two per gradient → none
-    findings: [communication-exposed, communication-after-backward]
+    tips: [communication.bucket-size]
+    findings: {communication-exposed: 2, communication-after-backward: 2}
     needs: {ranks: 2}
     proof: {latency: included}"""
     return _ddp(weights, batches, bucket_cap_mb=100, gradient_as_bucket_view=True)
@@ -152,7 +154,8 @@ def compressed_gradients(weights: list[Tensor], batches: Tensor) -> Step:
     shows: {bytes of all-reduces per step: four per parameter → two per parameter}
     no_gain: two H100s over NVLink, as fast. The float32 form hides its communication behind the backward
       pass, but for the last bucket.
-    findings: [communication-wide-gradients]
+    tips: [communication.low-precision]
+    findings: {communication-wide-gradients: 1}
     needs: {ranks: 2}
     proof: {latency: included, precision: bf16}"""
     return _ddp(weights, batches, lambda state, bucket: _in_bfloat16(bucket))

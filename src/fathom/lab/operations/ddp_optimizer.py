@@ -68,6 +68,7 @@ def sharded_optimizer(weights: list[Tensor], gradients: list[Tensor]) -> Step:
     gains: memory
     no_gain: two H100s over NVLink, 0.62 times as fast. The broadcasts take more time than the halved update
       saves.
+    tips: [communication.zero-1]
     no_finding: it saves memory at the cost of communication, and no finding judges memory of several ranks.
     needs: {ranks: 2}
     proof: {latency: included}"""

@@ -37,6 +37,7 @@ def candidates_first(logits: Tensor) -> tuple[Tensor, Tensor]:
     not_when: The candidates are bounded by a share of all words (top-p alone), which needs the sum over all;
       or the answer is greedy (argmax).
     shows: {kernel families of the sampling: a softmax and a radix sort of the vocabulary → a selection}
+    tips: [inference.sampling]
     no_finding: No rule knows which ops choose a token.
     proof: {cache: warm}"""
     highest, words = logits.topk(CANDIDATES, dim=-1)
@@ -81,7 +82,8 @@ def batched_adapters(states: Tensor, adapters: Adapters, chosen: Tensor) -> Tens
     shows:
       launches per layer: five per adapter → four
       waits of the host: one per adapter → none
-    findings: [kernels-serial-small-products]
+    tips: [inference.batched-adapters]
+    findings: {kernels-serial-small-products: 3}
     proof: {latency: included, cache: warm}"""
     down, up = (matrices[chosen] for matrices in adapters)
     return torch.bmm(torch.bmm(states[:, None], down), up)[:, 0]

@@ -56,6 +56,7 @@ def wide_loads(x: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 weights → a quarter of that
       dram__throughput.avg.pct_of_peak_sustained_elapsed: below the tuned form → near the ceiling hbm
+    tips: [memory.wide-loads]
     no_finding: counters show the result, low bandwidth, but not that loads are narrow."""
     return _widened("four_each", 4 * 2, 512, x)
 
@@ -96,6 +97,7 @@ def no_aliases(x: Tensor, factors: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: five per result → little more than one
       smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → smaller
+    tips: [memory.restrict]
     no_finding: counters show repeated loads, but not that aliasing causes them.
     proof: {reduction: 4}"""
     return _evaluated("are_apart", x, factors)
@@ -132,7 +134,8 @@ def streaming_hints(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     shows: {l1tex__t_sector_hit_rate.pct: lower → higher}
     no_gain: H200, where both forms reach 92 % of HBM's ceiling. Rows that L1 lost come from L2 while HBM is
       the bottleneck.
-    findings: [kernels-l2-thrash]"""
+    tips: [memory.streaming-hints]
+    findings: {kernels-l2-thrash: 2}"""
     out = torch.empty_like(x)
     hints.launch("streaming", 2 * len(x), 512, out, x, scale, shift)
     return out
@@ -196,7 +199,8 @@ def l2_persistence(x: Tensor, table: Tensor) -> Tensor:
     shows:
       dram__bytes_read.sum: up to twice the samples → the samples and one table
       lts__t_sector_hit_rate.pct: lower → higher
-    findings: [kernels-l2-thrash]
+    tips: [memory.l2-persistence]
+    findings: {kernels-l2-thrash: 1}
     needs: {capability: 8.0, packages: [cuda.bindings]}"""
     # Only on a GPU: a processor's caches have no access policy.
     here, stream = torch.cuda.current_stream(), _stream(table.nbytes)

@@ -56,7 +56,8 @@ def jax_jit(x: Tensor, gate: Tensor) -> Tensor:
       kernel launches in the chain: one per operation → one
       dram__bytes_read.sum + dram__bytes_write.sum: two or three times the array per operation → three times
         the array
-    findings: [kernels-unfused-elementwise]
+    tips: [frameworks.jax-jit, operators.elementwise]
+    findings: {kernels-unfused-elementwise: 4}
     needs: {packages: [jax]}
     proof: {latency: included}"""
     return _crossing(_jitted, x, gate)

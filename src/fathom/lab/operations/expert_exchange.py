@@ -83,7 +83,8 @@ def preallocated_exchange(tokens: Tensor, choice: Tensor, weights: Tensor) -> St
     shows:
       all-to-alls per layer: three → two
       waits of the host for the device: one per layer → none
-    findings: [host-sync-item]
+    tips: [communication.all-to-all]
+    findings: {host-sync-item: 6}
     no_gain: two H100s, 0.63 times as fast; the cause was not measured. Prove it before you adopt it.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -116,7 +117,8 @@ def overlapped_exchange(tokens: Tensor, choice: Tensor, weights: Tensor) -> Step
     shows:
       exposed communication per layer: both all-to-alls → the first half of one and the last half of the
         other
-    findings: [communication-exposed, communication-padded-tokens]
+    tips: [communication.all-to-all]
+    findings: {communication-exposed: 8, communication-padded-tokens: 1}
     no_gain: two H100s over NVLink, 0.98 times as fast; the cause was not measured.
     needs: {ranks: 2}
     proof: {latency: included}"""

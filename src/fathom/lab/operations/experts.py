@@ -33,7 +33,8 @@ def batched_products(left: Tensor, right: Tensor) -> Tensor:
     shows:
       kernel launches: one per product → one
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: a few percent → most of the chip
-    findings: [kernels-serial-small-products, host-launch-bound]
+    tips: [scheduling.batched-products]
+    findings: {kernels-serial-small-products: 1, host-launch-bound: 7}
     proof: {latency: included}"""
     return torch.bmm(left, right)
 
@@ -74,7 +75,8 @@ def unpadded_experts(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     shows:
       rows of the products per token: experts times the busiest / tokens → one
       ledger, idle by synchronisation: once per layer → none
-    findings: [host-sync-item]
+    tips: [operators.expert-capacity]
+    findings: {host-sync-item: 3}
     needs: {gpu: true, capability: 8.0, torch: "2.10"}
     proof: {latency: included}"""
     return F.grouped_mm(x, weights, offs=counts.cumsum(0).int())

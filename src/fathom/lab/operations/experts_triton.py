@@ -65,7 +65,8 @@ def grouped_products(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     shows:
       kernel launches of products: one per expert → one
       ledger, idle by synchronisation: once per layer → none
-    findings: [kernels-serial-small-products, host-sync-item]
+    tips: [operators.experts]
+    findings: {kernels-serial-small-products: 2, host-sync-item: 5}
     needs: {packages: [triton]}
     proof: {latency: included}"""
     experts, k, n = weights.shape

@@ -94,7 +94,8 @@ def sharded_blocks(weights: list[Tensor], batches: Tensor) -> Step:
       memory of gathered parameters: the whole model → two blocks
     no_gain: two H100s over NVLink, 0.96 times as fast. A root group keeps its parameters for the backward
       pass, while blocks gather theirs again; see kept-parameters.
-    findings: [communication-exposed, communication-gathers-late]
+    tips: [communication.fsdp-blocks]
+    findings: {communication-exposed: 3, communication-gathers-late: 2}
     needs: {ranks: 2}
     proof: {latency: included}"""
     # https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -112,7 +113,8 @@ def kept_parameters(weights: list[Tensor], batches: Tensor) -> Step:
     not_when: The unsharded parameters do not fit, or the second gathers are hidden by the backward pass
       anyway.
     shows: {all-gathers per block and step: two → one}
-    findings: [communication-exposed, communication-gathered-twice]
+    tips: [communication.fsdp-blocks]
+    findings: {communication-exposed: 4, communication-gathered-twice: 1}
     needs: {ranks: 2}
     proof: {latency: included}"""
     return _step(_blocks(weights, batches, reshard_after_forward=False), batches)
@@ -130,7 +132,8 @@ def prefetched_parameters(weights: list[Tensor], batches: Tensor) -> Step:
       far ahead of the device, so that gathers are issued early already.
     shows: {exposed all-gathers: some in each block → the first one}
     no_gain: two H100s over NVLink, between 0 and 2 % slower. The host is far ahead of the device there.
-    findings: [communication-exposed, communication-gathers-late]
+    tips: [communication.fsdp-blocks]
+    findings: {communication-exposed: 5, communication-gathers-late: 1}
     needs: {ranks: 2}
     proof: {latency: included}"""
     network = _blocks(weights, batches)

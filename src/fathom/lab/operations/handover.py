@@ -110,7 +110,8 @@ def layered_handover(states: Tensor, weights: Tensor) -> Step:
     not_when: Prompts are so short that latency bounds the messages, or the link is so slow that the transfer
       takes longer than the prefill.
     shows: {exposed communication of a prompt: the cache of all layers → part of the last}
-    findings: [communication-exposed]
+    tips: [inference.disaggregate]
+    findings: {communication-exposed: 9}
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Patel et al., Splitwise, ISCA 2024 (section 4.2: transfer per layer)

@@ -55,7 +55,8 @@ def private_histogram(x: Tensor) -> Tensor:
       bins costs more.
     shows:
       lts__t_requests_srcunit_tex_op_red.sum: one per warp and 32 elements, and more → bins times blocks / 32
-    findings: [kernels-atomics]"""
+    tips: [operators.scatter, memory.histograms]
+    findings: {kernels-atomics: 2}"""
     return _counts("in_shared", x)
 
 
@@ -84,7 +85,8 @@ def distributed_bins(keys: Tensor) -> Tensor:
       or there are fewer than some hundred per bin and cluster.
     shows:
       lts__t_requests_op_red.sum: one per warp and distinct sector of keys → the bins, once per cluster
-    findings: [kernels-atomics]
+    tips: [memory.large-histograms]
+    findings: {kernels-atomics: 1}
     needs: {capability: 9.0}"""
     # Only on a GPU: the emulator has no clusters.
     out = torch.zeros(MANY_BINS, dtype=torch.int32, device=keys.device)

@@ -46,7 +46,8 @@ def device_jpeg(files: list[Tensor], scale: Tensor) -> Tensor:
     shows:
       input table, time to fetch a sample: decoding → reading
       bytes from host to device: those of the pixels → those of the files, about a tenth
-    findings: [input-slow-decode, input-cpu-preprocessing]
+    tips: [data.decode-on-device]
+    findings: {input-slow-decode: 2, input-cpu-preprocessing: 3}
     needs: {gpu: true, packages: [torchvision]}
     proof: {precision: bf16, latency: included}"""
     # Only on a GPU: nvJPEG needs one.

@@ -50,7 +50,8 @@ def preallocated_cache(news: Tensor, caches: Caches) -> Tensor:
     not_when: Lengths differ so much that full buffers waste memory (see paged-cache).
     shows:
       copy kernels of aten::cat: two per token and layer, as large as the cache → none
-    findings: [kernels-kv-cache-concat]
+    tips: [frameworks.hf-generate, inference.preallocated-cache]
+    findings: {kernels-kv-cache-concat: 1}
     proof: {latency: included, cache: warm}"""
     batch, heads, length, size = caches[0].shape
     both, outputs = news.new_empty(2, batch, heads, length + TOKENS, size), []
@@ -93,7 +94,8 @@ def grouped_queries(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
       enable_gqa=True, or the kernel of a library.
     shows:
       copy kernels before each attention: two, as large as the cache times the group → none
-    findings: [kernels-repeated-heads]
+    tips: [inference.grouped-queries]
+    findings: {kernels-repeated-heads: 1}
     proof: {cache: warm}"""
     batch, heads, _, size = queries.shape
     rows = queries.view(batch, keys.shape[1], heads // keys.shape[1], size)
@@ -159,7 +161,8 @@ def quantised_cache(news: Tensor, prompt: Tensor) -> Tensor:
     gains: memory
     shows:
       memory of the cache, per token and layer: two bytes per value → one, and four per head
-    findings: [serving-kv-cache]
+    tips: [inference.cache-quantise]
+    findings: {serving-kv-cache: 1}
     proof: {precision: int8, latency: included, cache: warm}"""
     *sizes, length, size = prompt.shape
     codes = prompt.new_empty(*sizes, length + NEW, size, dtype=torch.int8)

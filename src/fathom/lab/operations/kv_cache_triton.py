@@ -105,7 +105,8 @@ def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, len
     shows:
       dram__bytes_read.sum of the attention: the whole cache → its filled pages
       kernel family of the attention: one with a bias, for the mask → two custom kernels
-    findings: [kernels-materialised-mask]
+    tips: [inference.paged-cache]
+    findings: {kernels-materialised-mask: 3}
     needs: {packages: [triton]}"""
     return _paged(query, pools, table, lengths, EACH)
 
@@ -158,7 +159,8 @@ def split_keys(query: Tensor, caches: Caches, pools: Caches, table: Tensor, leng
     shows:
       blocks of the attention: requests × heads → times the parts
       sm__throughput of the attention: a few multiprocessors → all of them
-    findings: [kernels-low-occupancy]
+    tips: [inference.split-keys]
+    findings: {kernels-low-occupancy: 4}
     needs: {packages: [triton]}"""
     # Dao et al., Flash-Decoding for long-context inference, 2023
     return _paged(query, pools, table, lengths, EACH)

@@ -51,6 +51,7 @@ def latent_attention(queries: Tensor, cache: Tensor, ups: Ups) -> Tensor:
     not_when: Many tokens are read at once, as in a prefill; then expanding the keys once is less arithmetic.
     shows:
       products per step of the matrices from latent vectors: one per token of the cache → one per request
+    tips: [inference.latent-attention]
     no_finding: Expanded keys and values look like the products of any other layer.
     proof: {cache: warm}"""
     # DeepSeek-AI, DeepSeek-V2, 2024 (section 2.1, appendix C)

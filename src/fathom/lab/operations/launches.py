@@ -89,7 +89,8 @@ def cuda_graph(x: Tensor, weights: Tensor) -> Tensor:
     shows:
       ledger, idle by dispatching: most of the call → next to none
       cudaLaunchKernel calls: one per kernel → one cudaGraphLaunch
-    findings: [host-launch-bound, host-python, host-graph-sizes]
+    tips: [scheduling.cuda-graph]
+    findings: {host-launch-bound: 1, host-python: 1, host-graph-sizes: 2}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.
@@ -118,7 +119,8 @@ def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
     not_when: Kernels are long, shapes change (each is captured anew), or inputs are large and move between
       calls.
     shows: {cudaGraphLaunch calls: none → one per call}
-    findings: [host-launch-bound, framework-not-compiled, host-graph-sizes]
+    tips: [scheduling.reduce-overhead]
+    findings: {host-launch-bound: 6, framework-not-compiled: 2, host-graph-sizes: 3}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the mode is about CUDA graphs.
@@ -182,7 +184,8 @@ def graphed_training(batches: Tensor, targets: Tensor, weights: Tensor) -> Tenso
       change.
     shows:
       ledger, idle by dispatching: most of the step → next to none
-    findings: [host-launch-bound, host-python]
+    tips: [scheduling.graphed-training]
+    findings: {host-launch-bound: 5, host-python: 3}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.
@@ -267,7 +270,8 @@ def graphed_decode(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
     shows:
       ledger, idle by dispatching: most of the step → next to none
       cudaGraphLaunch calls: none → one per token
-    findings: [host-launch-bound, host-python, host-graph-sizes]
+    tips: [inference.graphed-decode, inference.graph-sizes]
+    findings: {host-launch-bound: 4, host-python: 2, host-graph-sizes: 1}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.
@@ -318,6 +322,7 @@ def streams(x: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]
     shows:
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: a part of the chip → up to twice that
       time in which two kernels run: none → most of it
+    tips: [scheduling.streams]
     no_finding: a recording does not show whether kernels on one stream are independent.
     needs: {gpu: true}
     proof: {cache: warm}"""

@@ -50,7 +50,8 @@ def triton_layernorm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     not_when: F.layer_norm can be called; its kernel is already fused. Short rows leave most of a program
       idle, so let one program take several.
     shows: {kernel launches in the norm: seven or more → one}
-    findings: [kernels-unfused-norm]
+    tips: [operators.fused-norm]
+    findings: {kernels-unfused-norm: 1}
     needs: {packages: [triton]}"""
     rows, columns = x.shape
     out = torch.empty_like(x)
@@ -100,7 +101,8 @@ def triton_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor) -> Result:
     not_when: A compiler sees the norm, and makes the same kernel. Rows that do not fit in registers need a
       loop.
     shows: {kernel launches in the norm: seven → one}
-    findings: [kernels-unfused-norm]
+    tips: [operators.residual-norm]
+    findings: {kernels-unfused-norm: 2}
     needs: {packages: [triton]}"""
     rows, columns = x.shape
     total, normed = torch.empty_like(x), torch.empty_like(x)

@@ -51,7 +51,8 @@ def tf32(left: Tensor, right: Tensor) -> Tensor:
     shows:
       sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: about 0 → most of the product
       sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_elapsed: near the peak → about 0
-    findings: [kernels-tf32-off, kernels-tensor-cores-idle]
+    tips: [compute.tf32]
+    findings: {kernels-tf32-off: 1, kernels-tensor-cores-idle: 4}
     needs: {gpu: true, capability: 8.0}
     proof: {precision: tf32}"""
     # Only on a GPU: the processor has no TF32.
@@ -90,7 +91,8 @@ def mixed_precision(x: Tensor, weights: Weights) -> Tensor:
     not_when: The step is launch-bound, or dominated by operations that need float32 (norms, losses and
       softmax use it internally).
     shows: {kernel families of the products: sgemm → bf16 (wgmma or hmma)}
-    findings: [kernels-no-mixed-precision, kernels-tensor-cores-idle]
+    tips: [compute.bf16]
+    findings: {kernels-no-mixed-precision: 1, kernels-tensor-cores-idle: 1}
     proof: {precision: bf16}"""
     with torch.autocast(x.device.type, torch.bfloat16):
         return _block(x, weights).float()
@@ -141,6 +143,7 @@ def sparse_weights(x: Tensor, pruned: Tensor, compressed: Tensor) -> Tensor:
     shows:
       kernel family of the product: bf16 (nvjet or wgmma) → sparse (spgemm or sp in its name)
       FLOP/s as of a dense product: below the dense peak → may exceed it
+    tips: [compute.sparsity]
     no_finding: whether a model may be pruned is not in a recording.
     needs: {gpu: true, capability: 8.0, torch: "2.5"}"""
     # Only on a GPU: cuSPARSELt compresses the weights.
@@ -180,7 +183,8 @@ def padded_vocabulary(hidden: Tensor, table: Tensor, padded: Tensor) -> Tensor:
     not_when: The sizes are already multiples of 64. Library versions differ in how much they lose.
     shows:
       kernel family of the last product: a small tile, or align1 or align2 in its name → a large tile, align8
-    findings: [numbers-odd-vocabulary, numbers-odd-size]"""
+    tips: [operators.vocabulary, operators.layer-sizes]
+    findings: {numbers-odd-vocabulary: 1, numbers-odd-size: 1}"""
     return torch.logsumexp(F.linear(hidden, padded)[:, : len(table)], dim=1)
 
 

@@ -31,6 +31,7 @@ def factors_in_turn(x: Tensor, down: Tensor, up: Tensor) -> Tensor:
     not_when: The full matrix is used many times, as with an adapter that is merged into its layer once. The
       rank is more than half the width.
     shows: {FLOPs of the products in the report: 2 w² (r + n) → 4 n w r}
+    tips: [operators.low-rank-factors]
     no_finding: A recording has the shapes of both products, but not that their order is free.
     """
     return (x @ down) @ up

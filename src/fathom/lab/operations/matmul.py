@@ -51,6 +51,7 @@ def shared_tiling(left: Tensor, right: Tensor) -> Tensor:
     shows:
       l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum: two per multiplication of a warp → 1/32 of that
       l1tex__data_pipe_lsu_wavefronts_mem_shared.sum: none → about two per multiplication of a warp
+    tips: [memory.shared-tiling]
     no_finding: counters do not show that threads of a block read the same elements."""
     return _product("tiled", 32, 32, left, right)
 
@@ -68,6 +69,7 @@ def register_tiling(left: Tensor, right: Tensor) -> Tensor:
     shows:
       l1tex__data_pipe_lsu_wavefronts_mem_shared.sum per FMA: about two → about a half
       sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_elapsed: a quarter → above one half
+    tips: [compute.register-tiling]
     no_finding: counters do not show that threads could reuse the values they read."""
     return _product("by_registers", 64, 16, left, right)
 
@@ -88,6 +90,7 @@ def async_copy(left: Tensor, right: Tensor) -> Tensor:
     not_when: Enough other blocks on the multiprocessor hide the wait, copies are smaller than 16 bytes, or
       data must be converted on the way. On Hopper, the tensor memory accelerator also saves the instructions.
     shows: {smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → small}
+    tips: [memory.async-copy]
     no_finding: a stall on loads has many causes; a dive shows it, and no rule can identify this one.
     needs: {capability: 8.0}"""
     return _product("ahead", 64, 16, left, right)
@@ -138,6 +141,7 @@ def specialised_warps(left: Tensor, right: Tensor) -> Tensor:
     no_gain: H200, 0.80 times as fast in float32. The plain pipeline's copies already hide behind its
       arithmetic (67 % of the vector ceiling), and warps that only copy leave fewer slots to those that
       compute (53 %).
+    tips: [compute.specialised-warps]
     no_finding: a barrier stall has many causes; a dive shows it, and no rule can identify this one.
     needs: {capability: 9.0}"""
     return _transposed_product("specialised", 256 + 128, left, right)

@@ -62,6 +62,7 @@ def fp8_scaled(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tens
       Casting with eager operations took three times as long as the product in bf16 on an H200.
     shows:
       kernel families of the product: bf16 → e4m3, after one that casts
+    tips: [compute.fp8, inference.fp8-inference]
     no_finding: whether fp8 is accurate enough is not in a recording.
     needs: {capability: 9.0, packages: [triton], torch: "2.5"}
     proof: {precision: fp8}"""

@@ -70,7 +70,8 @@ def split_k(left: Tensor, right: Tensor) -> Tensor:
     shows:
       launch__grid_size / multiprocessors: below one → about one
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: low → high
-    findings: [kernels-low-occupancy, numbers-tile-size]
+    tips: [compute.split-k]
+    findings: {kernels-low-occupancy: 3, numbers-tile-size: 2}
     needs: {packages: [triton]}
     proof: {cache: warm}"""
     return _parts(left, right, PARTS).sum(dim=0)
@@ -145,7 +146,8 @@ def stream_k(left: Tensor, right: Tensor) -> Tensor:
     shows:
       launch__waves_per_multiprocessor: a little above one → one
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: about half → most of the time
-    findings: [kernels-wave-quantisation]
+    tips: [compute.stream-k]
+    findings: {kernels-wave-quantisation: 2}
     needs: {packages: [triton]}"""
     n, k = left.shape
     out, tile, places = left.new_zeros(n, n, dtype=torch.float32), _block(left), 4
@@ -229,7 +231,8 @@ def autotuned_tiles(x: Tensor, weight: Tensor) -> Tensor:
     shows:
       tensor-core operations: eight times those needed → those needed
       dram throughput of the weights' reads: below the ceiling → nearer to it
-    findings: [kernels-low-occupancy, numbers-tile-size]
+    tips: [frameworks.triton-autotune]
+    findings: {kernels-low-occupancy: 5, numbers-tile-size: 3}
     needs: {packages: [triton]}"""
     return _run(_tried, x, weight)
 

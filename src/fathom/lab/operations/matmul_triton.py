@@ -76,7 +76,8 @@ def pipelined_matmul(left: Tensor, right: Tensor) -> Tensor:
     not_when: The result has fewer tiles than the chip has multiprocessors (see split-k). cuBLAS is faster
       than either form.
     shows: {sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: a third or less → above 70 %}
-    findings: [numbers-tile-size, kernels-tensor-cores-idle]
+    tips: [operators.tile-sizes, compute.tensor-cores, compute.large-tiles]
+    findings: {numbers-tile-size: 1, kernels-tensor-cores-idle: 3}
     needs: {packages: [triton]}"""
     return _product(left, right, (128, 256, 64), 8, num_warps=8, num_stages=3)
 
@@ -160,7 +161,8 @@ def descriptor_matmul(left: Tensor, right: Tensor) -> Tensor:
       sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: lower → above 80 %
     no_gain: H200, where the plain form already runs this shape at 99 % of cuBLAS; by descriptor it took 1.04
       times as long.
-    findings: [kernels-tensor-cores-idle]
+    tips: [compute.descriptors]
+    findings: {kernels-tensor-cores-idle: 2}
     needs: {capability: 9.0, packages: [triton], torch: "2.8"}"""
     return _described(_by_descriptor, _tiles(len(left)), 4, left, right)
 
@@ -202,7 +204,8 @@ def persistent_matmul(left: Tensor, right: Tensor) -> Tensor:
     shows:
       launch__grid_size: the number of tiles → the number of multiprocessors
       sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: lower → higher
-    findings: [kernels-wave-quantisation]
+    tips: [compute.persistent]
+    findings: {kernels-wave-quantisation: 1}
     needs: {capability: 9.0, packages: [triton], torch: "2.8"}"""
     places = torch.cuda.get_device_properties(left.device).multi_processor_count if left.is_cuda else 3
     return _described(_persistent, min(places, _tiles(len(left))), 3, left, right)

@@ -83,7 +83,8 @@ def int8_weights(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Te
     not_when: Many rows are multiplied at once (tensor cores decide, and conversions cost), or the converted
       weights are written to memory before the product, which is slower than bf16.
     shows: {dram__bytes_read.sum: two per weight → one per weight}
-    findings: [kernels-weight-bound-decode, kernels-dequantised-weights]
+    tips: [inference.weight-int8, inference.fused-dequantisation]
+    findings: {kernels-weight-bound-decode: 1, kernels-dequantised-weights: 1}
     needs: {packages: [triton]}
     proof: {precision: bf16}"""
     rows, width = narrow.shape  # the width is a power of two
@@ -145,7 +146,8 @@ def programmatic_launch(x: Tensor, weights: Tensor) -> Tensor:
     shows:
       gap between kernels: about a microsecond → none, they overlap
       dram__throughput.avg.pct_of_peak_sustained_elapsed: half or less → higher
-    findings: [kernels-weight-bound-decode]
+    tips: [scheduling.programmatic-launch]
+    findings: {kernels-weight-bound-decode: 4}
     needs: {capability: 9.0, packages: [triton], torch: "2.8"}
     proof: {precision: bf16}"""
     return _layers(x, weights, early=x.is_cuda)

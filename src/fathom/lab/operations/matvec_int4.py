@@ -76,7 +76,8 @@ def int4_weights(x: Tensor, weight: Tensor, packed: Packed) -> Tensor:
     not_when: Many rows are multiplied at once (products bound the time), or the task suffers from the
       rounding; then use eight bits, or a method that adapts weights to it, as GPTQ and AWQ do.
     shows: {dram__bytes_read.sum: two per weight → a little over half of one}
-    findings: [kernels-weight-bound-decode, kernels-dequantised-weights]
+    tips: [inference.weight-int8]
+    findings: {kernels-weight-bound-decode: 3, kernels-dequantised-weights: 3}
     needs: {torch: "2.6"}
     proof: {precision: bf16}"""
     if x.is_cuda:

@@ -46,7 +46,8 @@ def torchao_int8(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Te
     not_when: The layer is not compiled, since the converted weights are then written to memory and read
       again, slower than bf16. Nor where many rows are multiplied at once.
     shows: {dram__bytes_read.sum: two per weight → one per weight}
-    findings: [kernels-weight-bound-decode, kernels-dequantised-weights]
+    tips: [inference.weight-int8, inference.fused-dequantisation]
+    findings: {kernels-weight-bound-decode: 2, kernels-dequantised-weights: 2}
     needs: {packages: [torchao]}
     proof: {precision: bf16}"""
     quantised = Int8Tensor(narrow, scale, [1, narrow.shape[1]], x.dtype)

@@ -122,6 +122,7 @@ def one_forward_one_backward(weights: list[Tensor], batch: Tensor) -> Step:
     not_when: There are no more micro-batches than stages.
     shows: {micro-batches whose activations a stage holds: all → at most the number of stages}
     gains: memory
+    tips: [communication.pipeline-schedule]
     no_finding: it saves memory of activations, and no finding judges memory of several ranks.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -139,7 +140,8 @@ def interleaved_stages(weights: list[Tensor], batch: Tensor) -> Step:
     not_when: There are many more micro-batches than stages (the bubble is small), or the links between
       ranks are slow.
     shows: {idle time at the start and end of a step: p-1 micro-batches → (p-1)/v}
-    findings: [communication-pipeline-bubble]
+    tips: [communication.pipeline-schedule, communication.micro-batches]
+    findings: {communication-pipeline-bubble: 1}
     no_gain: two H100s, 0.97 times as fast. With two stages the bubble is small, and messages double.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -157,7 +159,8 @@ def zero_bubble(weights: list[Tensor], batch: Tensor) -> Step:
       becomes two passes through autograd, which takes host time.
     not_when: Steps are bound by launches, or there are many more micro-batches than stages.
     shows: {idle time at the end of a step: (p-1)/v backward passes → little}
-    findings: [communication-pipeline-bubble]
+    tips: [communication.pipeline-schedule, communication.micro-batches]
+    findings: {communication-pipeline-bubble: 2}
     needs: {ranks: 2}
     proof: {latency: included}"""
     # Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024

@@ -153,7 +153,8 @@ def chunked_prefill(prompt: Tensor, last: Tensor, cache: Tensor, model: Model, c
     not_when: Prompts are short, hardly anything decodes beside them, or prefills run on other GPUs.
     shows:
       iterations table, prompt tokens between two tokens of a request: the prompt → a chunk
-    findings: [serving-prefill-blocks-decode]
+    tips: [inference.chunked-prefill]
+    findings: {serving-prefill-blocks-decode: 1}
     needs: {torch: "2.5"}
     proof: {latency: included, cache: warm}"""
     # Agrawal et al., Taming throughput-latency tradeoff in LLM inference with Sarathi-Serve, OSDI 2024
@@ -213,7 +214,8 @@ def offloaded_cache(before: Tensor, after: Tensor, cache: Tensor, model: Model) 
     shows:
       tokens read when a conversation goes on: all of its turns → the last turn
       copies between host and device: none → the cache, once in each direction
-    findings: [serving-kv-cache]
+    tips: [inference.offload-cache]
+    findings: {serving-kv-cache: 2}
     needs: {torch: "2.5"}
     proof: {latency: included, cache: warm}"""
     # Gao et al., Cost-efficient large language model serving for multi-turn conversations, USENIX ATC 2024

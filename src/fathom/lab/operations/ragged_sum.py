@@ -64,7 +64,8 @@ def work_queue(codes: Tensor, starts: Tensor, table: Tensor) -> Tensor:
       hardware. Codes of two bytes each, since random look-ups then wait for banks of shared memory instead of
       HBM (at most 69 % of its ceiling on an H200).
     shows: {sm__ctas_active.avg.pct_of_peak_sustained_elapsed: falls off towards the end → high until the end}
-    findings: [kernels-wave-quantisation]
+    tips: [compute.work-queue]
+    findings: {kernels-wave-quantisation: 4}
     proof: {reduction: 65536}"""
     out, following = table.new_empty(len(starts) - 1), torch.zeros_like(starts[:1])
     kernels.launch("by_ticket", _blocks(), THREADS, out, codes, starts, table, len(out), following)
@@ -116,6 +117,7 @@ def dynamic_parallelism(values: Tensor, starts: Tensor) -> Tensor:
     shows:
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: a few percent for most of the time → high
       dram__throughput.avg.pct_of_peak_sustained_elapsed: low → near the ceiling hbm
+    tips: [scheduling.dynamic-parallelism]
     no_finding: counters average over warps and hide the one with a long row.
     needs: {capability: 9.0, packages: [cuda.bindings]}
     proof: {reduction: 16777216}"""

@@ -54,6 +54,7 @@ def multicast(given: Tensor, weight: Tensor) -> Tensor:
       l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum: as many bytes as L2 reads → four times as many
     no_gain: H200, 0.97 times as fast. L2 keeps up because the blocks request the same rows at once, and
       running in step across the cluster costs more than is saved.
+    tips: [memory.multicast]
     no_finding: L2 reads that blocks could share look like any other L2 reads.
     needs: {capability: 9.0}
     proof: {cache: warm, reduction: 256}"""

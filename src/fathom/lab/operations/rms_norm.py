@@ -52,7 +52,8 @@ def fused_launches(x: Tensor, bias: Tensor, skipped: Tensor) -> Tensor:
     shows:
       dram__bytes_read.sum + dram__bytes_write.sum: seven times the tensor → three times the tensor
       kernel launches: three → one
-    findings: [kernels-unfused-elementwise, kernels-unfused-norm]
+    tips: [scheduling.fused-launches]
+    findings: {kernels-unfused-elementwise: 2, kernels-unfused-norm: 3}
     proof: {reduction: 4096}"""
     out = torch.empty_like(x)
     kernels.launch("all_at_once", len(x), THREADS, out, x, bias, skipped)
@@ -94,6 +95,7 @@ def bulk_copy(x: Tensor) -> Tensor:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 floats → none
     no_gain: H200, where plain loads of enough blocks reach 94.5 % of HBM's ceiling and these 94.2 %. Only
       instructions and registers fall.
+    tips: [memory.tma]
     no_finding: nothing is slow in the plain form, which is at the ceiling too.
     needs: {capability: 9.0}"""
     out = torch.empty_like(x)
@@ -124,6 +126,7 @@ def cluster(x: Tensor) -> Tensor:
     cost: Two passes instead of three. Two barriers over the cluster, whose blocks must run at the same time.
     not_when: Rows fit in one block, or the second read hits L2 (few rows at a time).
     shows: {dram__bytes_read.sum: up to twice the tensor → once the tensor}
+    tips: [memory.cluster]
     no_finding: a second read of a row looks like a read of other data.
     needs: {capability: 9.0}"""
     # Only on a GPU: the emulator has no clusters.

@@ -70,7 +70,8 @@ def warp_tiles(x: Tensor) -> Tensor:
       sectors per request of the loads: one per lane, 32 → as the bytes need, 4 to 16
       dram__bytes_read.sum: more than the input, since rows leave the caches before the second pass → the
         input
-    findings: [kernels-uncoalesced]
+    tips: [frameworks.tile-languages, memory.coalescing]
+    findings: {kernels-uncoalesced: 3}
     needs: {packages: [warp]}"""
     out = torch.empty_like(x)
     given = {"inputs": [wp.from_torch(x)], "outputs": [wp.from_torch(out)]}

@@ -59,7 +59,8 @@ def coalescing(x: Tensor) -> Tensor:
     not_when: Rows have only a few elements (let several lanes share a row), or the rows of a block stay in
       L1.
     shows: {l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum per request: 32 sectors → 4 sectors}
-    findings: [kernels-uncoalesced]
+    tips: [memory.coalescing]
+    findings: {kernels-uncoalesced: 1}
     proof: {reduction: 256}"""
     return _sums("by_warp", WARP, x, *x.shape)
 
@@ -83,6 +84,7 @@ def warp_reduction(x: Tensor) -> Tensor:
     not_when: The reduction is a small part of the kernel, or a library does it (CUB, torch.sum).
     shows: {smsp__average_warps_issue_stalled_barrier_per_issue_active: the largest stall → small}
     no_gain: H200, as fast as the tree. Both read at 93 % of HBM's ceiling, which hides the tree's barriers.
+    tips: [memory.atomics-scope, compute.shuffles]
     no_finding: a barrier stall has many causes; a dive shows it, and no rule can identify this one.
     proof: {reduction: 2048}"""
     return _sums("by_shuffles", THREADS, x, x.shape[1])
@@ -112,6 +114,7 @@ def aligned_middle(x: Tensor) -> Tensor:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 bytes → one per warp and 512 bytes, and two
         per row
       dram__throughput.avg.pct_of_peak_sustained_elapsed: far below the tuned form → near the ceiling hbm
+    tips: [memory.alignment]
     no_finding: counters show the result, low bandwidth, but not that loads are narrow."""
     return _sums("aligned_middle", WARP, x, *x.shape)
 
@@ -164,7 +167,8 @@ def stream_ordered(x: Tensor) -> Tensor:
     shows:
       cudaMalloc and cudaFree calls: one each per step → none
       ledger, idle by allocator: most of the call → next to none
-    findings: [host-cuda-malloc]
+    tips: [allocation.stream-ordered]
+    findings: {host-cuda-malloc: 1}
     needs: {packages: [cuda.bindings]}
     proof: {latency: included, cache: warm, reduction: 1024}"""
     # Only on a GPU: a processor's memory has no stream order.

@@ -51,6 +51,7 @@ def continuous_batching(states: Tensor, lengths: Tensor, weights: Tensor) -> Ten
     not_when: All answers have the same length, or fewer requests wait than there are places.
     shows:
       iterations table, requests per iteration: falls until the batch ends → stays at the limit
+    tips: [inference.continuous-batching]
     no_finding: A recording of steps does not show how many places of a batch are empty.
     proof: {latency: included, cache: warm}"""
     waiting, last = list(range(len(states))), torch.empty_like(states)
@@ -127,6 +128,7 @@ def deadline_batching(states: Tensor, arrivals: Tensor, layers: Tensor) -> Tenso
       tokens (see continuous-batching, which admits requests without a wait).
     shows:
       rows per product: one → the requests of a deadline, at most the size of a batch
+    tips: [inference.deadline-batching]
     no_finding: A recording of steps does not show when requests arrived.
     proof: {latency: included, cache: warm}"""
     # Crankshaw et al., Clipper, NSDI 2017 (section 4.3: delayed batching)
@@ -171,6 +173,7 @@ def prefix_cache(prefix: Tensor, rests: Tensor, weights: Tensor) -> Tensor:
     not_when: Prompts differ from their first tokens on, as with a date or a name in front.
     shows:
       requests table, cached tokens: none → the prefix, in whole blocks
+    tips: [inference.prefix-cache]
     no_finding: A recording of steps does not show whether prompts begin alike.
     proof: {latency: included, cache: warm}"""
     of_prefix = [(prefix @ weight).expand(len(rests), -1, -1) for weight in weights[1:]]
@@ -237,7 +240,8 @@ def ngram_speculation(embeddings: Tensor, layers: Tensor, head: Tensor) -> Tenso
     not_when: The text does not repeat itself, or batches are so large that products bound the decode.
     shows:
       turns table, tokens generated per turn: one → one more than the accepted draft
-    findings: [serving-low-acceptance]
+    tips: [inference.speculate]
+    findings: {serving-low-acceptance: 1}
     proof: {latency: included, cache: warm}"""
     made, seen = [0], dict[int, int]()
     while len(made) < TOKENS:

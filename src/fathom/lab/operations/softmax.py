@@ -44,7 +44,8 @@ def triton_softmax(x: Tensor) -> Tensor:
     not_when: torch.softmax can be called (its kernel does this), or the softmax is part of attention, where
       the scores should not be written at all.
     shows: {dram__bytes_read.sum + dram__bytes_write.sum: about eight times the tensor → twice the tensor}
-    findings: [kernels-unfused-elementwise]
+    tips: [frameworks.tile-languages, operators.softmax]
+    findings: {kernels-unfused-elementwise: 5}
     needs: {packages: [triton]}"""
     out = torch.empty_like(x)
     rows, columns = x.shape

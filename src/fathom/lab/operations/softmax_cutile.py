@@ -44,7 +44,8 @@ def cutile_softmax(x: Tensor) -> Tensor:
     not_when: torch.softmax can be called, or the installed tileiras does not compile for the chip (Hopper
       from CUDA 13.3).
     shows: {dram__bytes_read.sum + dram__bytes_write.sum: about eight times the tensor → twice the tensor}
-    findings: [kernels-unfused-elementwise]
+    tips: [frameworks.tile-languages, operators.softmax]
+    findings: {kernels-unfused-elementwise: 3}
     needs: {gpu: true, capability: 8.0, packages: [cuda.tile], tools: {tileiras: "13.3"}}"""
     # Only on a GPU: cuTile has no interpreter.
     out = torch.empty_like(x)

@@ -95,7 +95,8 @@ def draft_speculation(beginning: Tensor, model: Model, draft: Tensor, noise: Ten
     not_when: The draft agrees too rarely, or batches are so large that products bound the decode.
     shows:
       turns table, tokens generated per turn: one → one more than the accepted draft
-    findings: [serving-low-acceptance]
+    tips: [inference.speculate]
+    findings: {serving-low-acceptance: 2}
     proof: {latency: included, cache: warm}"""
     # Leviathan et al., Fast inference from transformers via speculative decoding, ICML 2023
     made, here = beginning.tolist(), noise.cpu()

@@ -53,7 +53,8 @@ def smaller_tiles(x: Tensor) -> Tensor:
     shows:
       sm__warps_active.avg.pct_of_peak_sustained_active: 25 % → near 100 %
       launch__occupancy_limit_shared_mem: four blocks → no limit
-    findings: [kernels-low-occupancy]
+    tips: [compute.occupancy]
+    findings: {kernels-low-occupancy: 2}
     proof: {reduction: 17}"""
     return _averaged("small_tiles", 1024, x)
 
@@ -90,7 +91,8 @@ def persistent_steps(x: Tensor) -> Tensor:
     shows:
       kernel launches: one per step → one
       sm__cycles_active.avg / sm__cycles_elapsed.max: two thirds → near one
-    findings: [host-launch-bound]
+    tips: [scheduling.persistent-steps]
+    findings: {host-launch-bound: 3}
     proof: {cache: warm}"""
     out, other = torch.empty_like(x), torch.empty_like(x)
     arrived = torch.zeros(1, dtype=torch.int32, device=x.device)
@@ -198,7 +200,8 @@ def conditional_graph(given: Tensor) -> Tensor:
     shows:
       ledger, idle by synchronisation: once per round → none
       kernel launches from the host: three per round → one graph
-    findings: [host-sync-item, host-launch-bound]
+    tips: [scheduling.conditional-graph]
+    findings: {host-sync-item: 2, host-launch-bound: 8}
     needs: {capability: 9.0, packages: [cuda.bindings]}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.

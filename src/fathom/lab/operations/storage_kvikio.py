@@ -64,7 +64,8 @@ def direct_storage(path: str, first: Tensor, scale: Tensor) -> Tensor:
       host memory traffic per byte of the file: six bytes → none with GPUDirect Storage, four in compatibility
         mode
       copies from host to device: one, pageable → several at a time, pinned, or none
-    findings: [input-storage-bound, input-pageable-copy]
+    tips: [data.direct-storage]
+    findings: {input-storage-bound: 2, input-pageable-copy: 2}
     needs: {gpu: true, packages: [kvikio]}
     proof: {latency: included}"""
     # Only on a GPU: it reads into device memory.

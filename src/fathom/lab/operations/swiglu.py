@@ -45,7 +45,8 @@ def triton_swiglu(x: Tensor) -> Tensor:
     not_when: The products on both sides are far larger (large widths, many tokens), or a compiler sees the
       block.
     shows: {dram__bytes_read.sum + dram__bytes_write.sum: five times a half → three times a half}
-    findings: [kernels-unfused-elementwise]
+    tips: [operators.gated-activation]
+    findings: {kernels-unfused-elementwise: 6}
     needs: {packages: [triton]}"""
     rows, columns = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, columns)

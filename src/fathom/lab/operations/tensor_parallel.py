@@ -75,6 +75,7 @@ def sequence_parallel(x: Tensor, up: Tensor, down: Tensor) -> Step:
     shows:
       collectives per block: one all-reduce → one all-gather and one reduce-scatter
       bytes of norms and residuals on a rank: all → 1/n
+    tips: [communication.sequence-parallel]
     no_finding: which part of a step is repeated on all ranks is not visible in a recording.
     needs: {ranks: 2}
     proof: {latency: included}"""
@@ -103,7 +104,8 @@ def async_tensor_parallel(x: Tensor, up: Tensor, down: Tensor) -> Step:
     not_when: GPUs are not connected by NVLink, or parts are so small that their products leave
       multiprocessors idle.
     shows: {exposed communication per block: an all-gather and a reduce-scatter → the first part}
-    findings: [communication-exposed]
+    tips: [communication.async-tensor-parallel]
+    findings: {communication-exposed: 10}
     needs: {ranks: 2, gpu: true, capability: 8.0}
     proof: {latency: included}"""
     # Only on a GPU: symmetric memory maps GPUs of one host into each other, over NVLink.

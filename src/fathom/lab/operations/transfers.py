@@ -47,7 +47,8 @@ def pinned_batches(batches: Tensor, pinned: Tensor, scales: Tensor) -> Tensor:
     shows:
       rate of copies from host to device: about half of the link's → near the link's
       time of cudaMemcpyAsync on the host: as long as the copy → some microseconds
-    findings: [input-pageable-copy]
+    tips: [data.pin-memory]
+    findings: {input-pageable-copy: 1}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     return _scaled([batch.to(scales.device, non_blocking=True) for batch in pinned], scales)
@@ -95,7 +96,8 @@ def overlapped_transfer(chunks: Tensor, weight: Tensor) -> Tensor:
       such a copy and waits for it.
     shows:
       ledger, copy from host to device: all of it exposed → the part that computation does not cover
-    findings: [input-copy-not-overlapped, input-synchronous-copy]
+    tips: [data.non-blocking, data.overlap-copy]
+    findings: {input-copy-not-overlapped: 1, input-synchronous-copy: 1}
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: a processor has nothing to transfer.
@@ -142,7 +144,8 @@ def one_transfer(values: Tensor, weight: Tensor) -> Tensor:
     cost: Packing on the host, one more copy of the bytes.
     not_when: The tensors are large; then bandwidth is the bottleneck, and packing only copies.
     shows: {copies from host to device: one per tensor → one}
-    findings: [host-launch-bound, host-sync-copy]
+    tips: [scheduling.one-transfer, inference.sampling]
+    findings: {host-launch-bound: 2, host-sync-copy: 1}
     proof: {latency: included}"""
     return _used(list(values.clone().to(weight.device).unbind()), weight)
 
@@ -166,7 +169,8 @@ def no_synchronisation(gradients: Tensor) -> Tensor:
     not_when: The value decides on the next launch, or the host is so far ahead that memory runs out.
     shows:
       ledger, idle by synchronisation: once per layer → none
-    findings: [host-sync-item]
+    tips: [scheduling.item, frameworks.clip-gradients, inference.sampling]
+    findings: {host-sync-item: 1}
     proof: {latency: included, cache: warm}"""
     squares = [(gradient * gradient).sum() for gradient in gradients]
     return gradients * torch.stack(squares).sum().rsqrt()

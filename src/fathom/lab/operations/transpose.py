@@ -48,7 +48,8 @@ def transpose(x: Tensor) -> Tensor:
     not_when: The consumer can read the strided layout (a GEMM takes either), or the matrix fits in L2, which
       merges partially written sectors before they reach HBM.
     shows: {l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum per request: 32 sectors → 4 sectors}
-    findings: [kernels-uncoalesced, kernels-transposes]"""
+    tips: [operators.no-transposes, memory.transpose-tile]
+    findings: {kernels-uncoalesced: 2, kernels-transposes: 1}"""
     return _transposed("padded", x)
 
 
@@ -63,7 +64,8 @@ def bank_padding(x: Tensor) -> Tensor:
     not_when: The padding reduces occupancy (swizzle instead), wide accesses need rows aligned to 16 bytes, or
       a tensor memory copy fills the tile (it swizzles by itself).
     shows: {l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum per wavefront: 31 of 32 → about 0}
-    findings: [kernels-bank-conflicts]"""
+    tips: [memory.bank-padding]
+    findings: {kernels-bank-conflicts: 1}"""
     return _transposed("padded", x)
 
 
@@ -77,5 +79,6 @@ def bank_swizzle(x: Tensor) -> Tensor:
     not_when: Padding costs nothing here and is easier to read. Swizzling is the only way where the tiles of a
       pipeline fill shared memory or a tensor core reads them by descriptor.
     shows: {l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum per wavefront: 31 of 32 → about 0}
-    findings: [kernels-bank-conflicts]"""
+    tips: [memory.bank-swizzle]
+    findings: {kernels-bank-conflicts: 2}"""
     return _transposed("swizzled", x)

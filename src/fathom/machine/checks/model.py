@@ -28,7 +28,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     a person's decision, or the shell that runs the program (for an environment variable). `reads` names the
     files, variables or calls, `applies` the hosts. `costs` is what a failure costs, with its source; `source`
     explains the setting. `weight`, up to 1000, orders the checks, the costliest first: a new one goes between
-    rows that cost more and rows that cost less. `tables.py` has the fields that all rows of a table or of a
+    rows that cost more and rows that cost less. `tips` are those that a failure breaks (`fathom.tips`).
+    `tables.py` has the fields that all rows of a table or of a
     reader share, which a row may leave out.
     """
 
@@ -42,6 +43,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     costs: str
     source: str
     weight: int
+    tips: list[str]
     commands: list[str] = []
     needs: list[Need] = []
     reader: str = ""

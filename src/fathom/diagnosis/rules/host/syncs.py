@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from fathom.analysis.entries import Entry
-from fathom.data import load
 from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.kinds import declared
 from fathom.diagnosis.rules.candidates import LATE, ms_of, rows, site
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Call, Signals
@@ -18,9 +18,13 @@ READ = re.compile(r"evaluate_function: [^>]+ > aten::item( >|$)")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of syncs.yaml, which explains the fields."""
+    """Calls that make the host wait, by the op that makes them: the first row that fits claims the call.
 
-    kind: str
+    `path`: pattern over the op names from the outermost; `api`: of the call; `copies`: direction of the op's
+    copy; `needs`: ops that the recording must have; `without`: changes of a replay that go with the wait once
+    it is fixed; `says`: the evidence, before the calls per step.
+    """
+
     says: str
     path: str = ""
     api: str = ""
@@ -29,21 +33,21 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: tuple[str, ...] = ()
 
 
-ROWS = msgspec.convert(load(__package__, "syncs"), list[Row])
+ROWS = msgspec.convert(declared("syncs"), dict[str, Row])
 
 
-@rule(*(row.kind for row in ROWS))
+@rule(*ROWS)
 def syncs(signals: Signals) -> Candidates:
     """Divide the idle time among the kinds in proportion to the time of their waiting calls."""
     calls = [call for call in signals["host.calls"] if call.cause == Entry.SYNCHRONISATION.cause]
     total = ms_of(calls)
     ops = signals.get("host.ops").value or {}
     calls = [call for call in calls if not checks_gradients(call, ops)]
-    for row in ROWS:
+    for kind, row in ROWS.items():
         mine = [call for call in calls if _fits(row, call, ops)]
         calls = [call for call in calls if call not in mine]
         if mine and total > 0:
-            yield _candidate(signals, row, mine, ms_of(mine) / total)
+            yield _candidate(signals, kind, mine, ms_of(mine) / total)
 
 
 def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
@@ -61,9 +65,10 @@ def calls_of(calls: list[Call]) -> float:
     return max(summed((call.api, call.count) for call in calls).values())
 
 
-def _candidate(signals: Signals, row: Row, calls: list[Call], share: float) -> Candidate:
+def _candidate(signals: Signals, kind: str, calls: list[Call], share: float) -> Candidate:
+    row = ROWS[kind]
     return Candidate(
-        kind=row.kind,
+        kind=kind,
         claims=rows(signals, Entry.SYNCHRONISATION, share=share),
         evidence=[
             Evidence(row.says, calls_of(calls), "per step"),

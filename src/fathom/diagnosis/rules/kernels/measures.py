@@ -1,4 +1,4 @@
-"""Families with unhealthy measures: rows of measures.yaml, and rules for sampled counters in sampled.py."""
+"""Families with unhealthy `measures` of kinds, and rules for sampled counters in sampled.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fathom.data import load
+from fathom.diagnosis.kinds import declared
 from fathom.diagnosis.rules.candidates import in_family, ms_of
 from fathom.diagnosis.rules.kernels.sampled import SAMPLED, SAMPLED_NEEDS
 from fathom.diagnosis.rules.rule import Candidate, Evidence, NotAnalysed, Outcomes, rule
@@ -19,9 +19,13 @@ ABSENT = "its kernels have no value for {}; `fathom dive` measures more counters
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of measures.yaml, which explains the fields."""
+    """An unhealthy measure of a family. `measure`: its name or prefix (the worst value counts).
 
-    kind: str
+    `below` or `above`: the threshold; `share`: the least share of the step; `ideal`: the value once fixed,
+    after which the family takes value / ideal of its time (above: ideal / value, both plus `plus`), or
+    `factor`; `when`: a measure that must be `over` a value; `not`: pattern of names that are excluded.
+    """
+
     measure: str
     share: float
     says: str
@@ -35,10 +39,10 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     excluded: str = msgspec.field(name="not", default="")
 
 
-ROWS = msgspec.convert(load(__package__, "measures"), list[Row])
+ROWS = msgspec.convert(declared("measures"), dict[str, list[Row]])
 
 
-@rule(*dict.fromkeys(row.kind for row in ROWS))
+@rule(*ROWS)
 def measures(signals: Signals) -> Outcomes:
     """Report each family once, by the first row that matches; kinds that lack measures are not analysed."""
     families = [family for family in signals["kernels.counted"] if family.name]
@@ -46,26 +50,25 @@ def measures(signals: Signals) -> Outcomes:
         candidate = next(filter(None, _candidates(signals, family)), None)
         if candidate is not None:
             yield candidate
-    for kind in dict.fromkeys(row.kind for row in ROWS):
-        rows = [row for row in ROWS if row.kind == kind]
-        if missing := _missing(rows, families, signals["step.timeline_ms"]):
+    for kind, rows in ROWS.items():
+        if missing := _missing(kind, rows, families, signals["step.timeline_ms"]):
             yield NotAnalysed(ABSENT.format(" or ".join(missing)), kind)
 
 
-def _missing(rows: list[Row], families: list[Family], step: float) -> list[str]:
+def _missing(kind: str, rows: list[Row], families: list[Family], step: float) -> list[str]:
     """Return the measures that a kind's rows need, if they are missing for most of the families' time."""
     large = [family for family in families if any(_about(row, family, step) for row in rows)]
-    seen = ms_of(family for family in large if _measured(rows, family))
+    seen = ms_of(family for family in large if _measured(kind, rows, family))
     if not large or seen >= MOST * ms_of(large):
         return []
-    sampled = [", ".join(names) for kind, names in SAMPLED_NEEDS.items() if kind == rows[0].kind]
+    sampled = [", ".join(SAMPLED_NEEDS[kind])] if kind in SAMPLED_NEEDS else []
     return [*(row.measure.rstrip("_") for row in rows), *sampled]
 
 
-def _measured(rows: list[Row], family: Family) -> bool:
+def _measured(kind: str, rows: list[Row], family: Family) -> bool:
     """Return whether the family has the measures that any of the rows, or the sampled rule, needs."""
     names = family.measures.keys()
-    sampled = SAMPLED_NEEDS.get(rows[0].kind)
+    sampled = SAMPLED_NEEDS.get(kind)
     by_rows = any(
         any(name.startswith(row.measure) for name in names) and (not row.when or row.when in names)
         for row in rows
@@ -80,11 +83,12 @@ def _about(row: Row, family: Family, step: float) -> bool:
 
 
 def _candidates(signals: Signals, family: Family) -> Iterator[Candidate | None]:
-    yield from (_fits(row, family, signals["step.timeline_ms"]) for row in ROWS)
+    step = signals["step.timeline_ms"]
+    yield from (_fits(kind, row, family, step) for kind, rows in ROWS.items() for row in rows)
     yield from (look(signals, family) for look in SAMPLED)
 
 
-def _fits(row: Row, family: Family, step: float) -> Candidate | None:
+def _fits(kind: str, row: Row, family: Family, step: float) -> Candidate | None:
     if not _about(row, family, step) or (row.when and family.measures.get(row.when, 0.0) <= row.over):
         return None
     values = [value for name, value in family.measures.items() if name.startswith(row.measure)]
@@ -92,7 +96,7 @@ def _fits(row: Row, family: Family, step: float) -> Candidate | None:
         return None
     worst = max(values) if row.below is None else min(values)
     beyond = worst > row.above if row.below is None else worst < row.below
-    return _candidate(row, family, worst) if beyond else None
+    return _candidate(kind, row, family, worst) if beyond else None
 
 
 def _factor(row: Row, value: float) -> float:
@@ -103,9 +107,7 @@ def _factor(row: Row, value: float) -> float:
     return min(then / now if row.below is None else now / then, 1.0)
 
 
-def _candidate(row: Row, family: Family, value: float) -> Candidate:
+def _candidate(kind: str, row: Row, family: Family, value: float) -> Candidate:
     evidence = [Evidence(row.says, value, ""), Evidence("time of this family", family.ms, "ms per step")]
     look = "fathom kernel"
-    return in_family(
-        family, _factor(row, value), evidence, kind=row.kind, doubt=0.5, confidence=0.75, check=look
-    )
+    return in_family(family, _factor(row, value), evidence, kind=kind, doubt=0.5, confidence=0.75, check=look)

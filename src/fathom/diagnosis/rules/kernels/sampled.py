@@ -87,4 +87,4 @@ def _written(family: Family) -> float:
     return measures["dram_bytes"] * measures["dram_write"] / measures["dram"] if measures["dram"] else 0.0
 
 
-SAMPLED = (strided, spilling)  # for kinds of measures.yaml, where only sampled counters are available
+SAMPLED = (strided, spilling)  # for kinds with `measures`, where only sampled counters are available
