@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import typer.main
@@ -18,7 +17,6 @@ from fathom.lab import techniques
 from fathom.machine.checks import checks
 from fathom.tips import AREAS, CONDITIONS, PLANNED, By, catalogue, chosen, tips
 
-VERBS = (Path(__file__).with_name("verbs.txt")).read_text().split()
 LONGEST_TITLE, LONGEST_SENTENCE, MOST_SENTENCES = 80, 25, 3
 KNOWN = {
     "checks": lambda: {check.id for check in checks()},
@@ -90,12 +88,6 @@ def test_a_tip_is_embodied_or_says_why_no_program_can_judge_it():
         embodied = any(getattr(tip.by, field) for field in tip.by.__struct_fields__)
         assert embodied != bool(tip.no_program), tip.id
         assert set(tip.applies) <= set(CONDITIONS) and tip.area in AREAS, tip.id
-
-
-@pytest.mark.parametrize("area", AREAS)
-def test_titles_of_rows_begin_with_a_verb(area):
-    for title in (row["title"] for row in load("fathom.tips", area).values()):
-        assert title.split()[0] in VERBS, f"{title}: if it is a verb, add it to verbs.txt"
 
 
 def test_titles_are_short():
