@@ -1,5 +1,5 @@
 """Speed up commands: room for frames, simple arguments, an end without freeing objects; those that only read
-also by few threads on one processor, and rare garbage collection.
+also by few threads on one processor, rare garbage collection, and by keeping freed memory.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ EXAMINING = (
 )  # neither start a program nor look at this machine
 # The tables of a step are small: starting and waking threads takes more time than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_KEPT = {-1: 1 << 26, -3: 1 << 25}  # bytes by M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
 _ROOM = 1 << 15  # words for the values of one frame; the chunk has twice as many
 _GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all
 _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # settings that need typer's conversion
@@ -60,8 +61,18 @@ def only_read(command: str | None) -> None:
     if command not in READING:
         return
     gc.set_threshold(_GARBAGE)
+    _keep_freed()
     for name, count in _THREADS.items():
         os.environ.setdefault(name, count)
+
+
+def _keep_freed() -> None:
+    """Let glibc keep the memory that arrays free: others soon need it, and each new page costs a fault."""
+    import ctypes  # imported here, because other commands do not need it
+
+    with suppress(AttributeError, OSError):  # another C library
+        for setting, size in _KEPT.items():
+            ctypes.CDLL(None).mallopt(setting, size)
 
 
 def stay(command: str) -> None:
