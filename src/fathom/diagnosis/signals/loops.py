@@ -206,7 +206,9 @@ def _timed(recorded: Recorded, top: Array) -> pl.DataFrame:
 def _own(timed: pl.DataFrame, used: pl.DataFrame) -> dict[str, float]:
     """Return the share that the loop has of the time of each op, by name."""
     mine = pl.col("top").is_in(used["row"].implode())
-    shares = timed.group_by("name").agg(pl.col("took").filter(mine).sum() / pl.col("took").sum())
+    shares = timed.group_by("name", maintain_order=True).agg(
+        pl.col("took").filter(mine).sum() / pl.col("took").sum()
+    )
     return {name: share for name, share in shares.iter_rows() if name and share and share > 0}
 
 
