@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from fathom.analysis.folding.fold import Folded
 from fathom.analysis.folding.results import Pool
 from fathom.analysis.folding.states import IDLE, Members
 from fathom.analysis.intervals import Array
+
+if TYPE_CHECKING:  # its modules are only needed to fold
+    from fathom.analysis.folding.fold import Folded
 
 ALONE = 0.02  # least share of a family's time in which it runs alone, to represent it
 GROUP = 0.05  # least share of a family's time in a set of concurrent families that gets rows

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
 from fathom.analysis.device import detail
 from fathom.analysis.folding.families import AND, Resolved
-from fathom.analysis.folding.fold import Folded
 from fathom.analysis.folding.kinds import bare, is_share, kind_of
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.results import Abstained
 from fathom.sounding import COUNTERS, conform
+
+if TYPE_CHECKING:  # its modules are only needed to fold
+    from fathom.analysis.folding.fold import Folded
 
 SAMPLED, STATIC = "PM sampling", "static"  # sources of rows
 SLACK = 0.02  # tolerance beyond 0 and 1

@@ -78,7 +78,7 @@ class Graph(msgspec.Struct):
     recorded: Array
     edges: EdgeTable
     against: int  # number of edges left out because they point back in time
-    _roots: Array
+    _begin: list[float]  # roots at their recorded times, all others at NEVER
     _source: list[int]
     _target: list[int]
 
@@ -98,15 +98,15 @@ class Graph(msgspec.Struct):
         source, target = (edges.source.astype(np.int64).tolist(), edges.target.astype(np.int64).tolist())
         epoch = int(recorded.min(initial=np.iinfo(np.int64).max)) if len(recorded) else 0
         since = (recorded - epoch).astype(float)
-        return cls(epoch, since, edges, int((~forward).sum()), roots, source, target), kept
+        begin = np.full(len(recorded), NEVER)
+        begin[roots] = since[roots]
+        return cls(epoch, since, edges, int((~forward).sum()), begin.tolist(), source, target), kept
 
     def times(self, weights: Array) -> Array:
         """Return the earliest time of each instant for edge weights in ns; roots keep their times."""
-        start = np.full(len(self.recorded), NEVER)
-        start[self._roots] = self.recorded[self._roots]
-        times = start.tolist()
+        times = self._begin.copy()
         for source, target, weight in zip(self._source, self._target, weights.tolist(), strict=True):
             reached = times[source] + weight
             if reached > times[target]:
                 times[target] = reached
-        return np.array(times)
+        return np.fromiter(times, float, len(times))

@@ -44,6 +44,8 @@ class Part(msgspec.Struct, dict=True):
     # Cached by change: the intervals of the team that it affects, with its factor; and the pieces.
     intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)
     pieces_of: dict[Change, Array] = msgspec.field(default_factory=dict)
+    # Also cached, by changes and paces: the host's time up to each knot, and the factors on its calls.
+    hosts: dict[object, tuple[Array, Array]] = msgspec.field(default_factory=dict)
 
     @property
     def count(self) -> int:

@@ -43,9 +43,7 @@ class Durations(msgspec.Struct):
         `host` is a factor on time that recording lengthens, `long` one on stretches of LONG_NS and more
         without records.
         """
-        base = part.working_ns
-        factors = _host_factors(part, changes, host, long)
-        elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
+        elapsed, call = _host(part, tuple(c for c in changes if c.selector not in DEVICE), host, long)
         length = part.pieces.length.astype(float)
         piece = _piece_times(part, changes, length)
         merged = None
@@ -55,7 +53,7 @@ class Durations(msgspec.Struct):
                 piece = np.where(np.isnan(new), piece, new)
         return cls(
             elapsed,
-            _call_factors(part, factors),
+            call,
             piece,
             np.divide(piece, length, out=np.ones_like(length), where=length > 0),
             host * _product(changes, "launch-latency"),
@@ -66,6 +64,16 @@ class Durations(msgspec.Struct):
             any(c.selector == LATE and int(c.pattern) == part.rank for c in changes),
             merged,
         )
+
+
+def _host(part: Part, changes: tuple[Change, ...], host: float, long: float) -> tuple[Array, Array]:
+    """Return the host's time up to each knot, and factors on calls; many replays have the same."""
+    key = changes, host, long
+    if key not in part.hosts:
+        factors = _host_factors(part, changes, host, long)
+        elapsed = np.concatenate(([0.0], np.cumsum(part.working_ns * factors)))
+        part.hosts[key] = elapsed, _call_factors(part, factors)
+    return part.hosts[key]
 
 
 def _product(changes: Sequence[Change], selector: str) -> float:

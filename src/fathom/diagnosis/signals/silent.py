@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.columns import filled
 from fathom.analysis.intervals import (
     NOTHING,
     Array,
@@ -200,17 +199,17 @@ def computing(recorded: Recorded) -> Computing:
 
 def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
     """Return whether each row is outside ops and regions of libraries; regions of the program are allowed."""
-    names, kinds = (filled(recorded.ops[name], "").to_list() for name in ("name", "kind"))
+    names, kinds = (recorded.ops[name] for name in ("name", "kind"))
 
     def passes(row: int) -> bool:
-        named = LIBRARY.search(names[row]) or causes.region_cause(names[row])
+        named = LIBRARY.search(names[row] or "") or causes.region_cause(names[row] or "")
         return kinds[row] == "annotation" and not named
 
     own = []
     for row in inside:
         while row != NONE and passes(row):
             row = int(recorded.parents[row])
-        own.append(row == NONE or (kinds[row] == "op" and "::" not in names[row]))
+        own.append(row == NONE or (kinds[row] == "op" and "::" not in (names[row] or "")))
     return own
 
 
