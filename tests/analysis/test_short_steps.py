@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fathom
 from fathom.analysis.intervals import intersect, merge, spans
 from fathom.analysis.sampled import Samples
 from fathom.analysis.short_steps import ENOUGH, ShortWaits, short_waits
 from fathom.analysis.steps import Stretch
-from tests.support.timelines import MAIN, Timeline, devices_of
+from tests.support.timelines import MAIN, Timeline, devices_of, store_of
 
 US, MS = 1_000, 1_000_000
 LOOP = "<module> (/p/app.py:9);_run_once (/usr/lib/python3.11/asyncio/base_events.py:1898)"
@@ -72,6 +73,14 @@ def test_waits_of_short_steps_have_their_share_of_the_samples(
         assert waits[entry] / step == pytest.approx(share, abs=error + 0.01)
     lines = {row.detail for row in device.ledger if row.entry == "idle: blocked"}
     assert lines == ({"clock_nanosleep in answer (app.py:5)"} if sleep else set())
+
+
+def test_less_python_leaves_the_wait_for_requests(tmp_path: Path) -> None:
+    sounding = fathom.open(store_of(tmp_path / "s.fathom", server(2000, 300 * US, 450 * US)).path)
+    moved = {row.entry: (row.before_ms, row.after_ms) for row in sounding.what_if("python=0.5").moved}
+    assert 0.2 < moved["idle: no work"][0] < 0.4
+    assert moved["idle: no work"][1] == pytest.approx(moved["idle: no work"][0], rel=0.02)
+    assert moved["idle: python"][1] == pytest.approx(moved["idle: python"][0] / 2, rel=0.02)
 
 
 def test_few_samples_or_several_kinds_of_steps_give_no_shares(tmp_path: Path) -> None:

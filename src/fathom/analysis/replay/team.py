@@ -94,11 +94,13 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     mine = [table.filter(pl.col("thread").is_in(list(threads))) for table in tables]
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
-    knots = distinct(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
+    activity = host.activity(host.caller)
+    parted = [side for _, spans in activity for side in spans] if host.waits else []  # within intervals
+    knots = distinct(np.concatenate([*times, *at_calls, *parted, marks]).astype(np.int64))
     ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
     team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:
-        team.label(host.activity(host.caller))
+        team.label(activity)
     return team
 
 
