@@ -140,11 +140,12 @@ class Timeline(msgspec.Struct):
         if self.clean_stacks is None or len(kinds) != 1:
             return None
         own = self.clean_stacks.filter(thread=self.caller)
-        samples = samples_of(own, self.setting, makers(own), rare=rare_lines(own))
+        setting = msgspec.structs.replace(self.setting, in_ops=True)
+        samples = samples_of(own, setting, makers(own), rare=rare_lines(own))
         clean = stretches(self.every, kinds[0])
         complete = profiled.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns"))
         bounds = Spans(complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy())
-        return short_waits(samples, clean, bounds) if samples and clean else None
+        return short_waits(samples, clean, bounds, self.stacks.height) if samples and clean else None
 
     @property
     def collectives(self) -> Collectives:

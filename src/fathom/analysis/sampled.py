@@ -46,17 +46,23 @@ _SERVER = re.compile(r"/(selectors|socketserver|asyncio/\w+|http/server)\.py:")
 _OTHER_PROCESS = re.compile(r"/(multiprocessing/\w+|concurrent/futures/process|subprocess)\.py:")
 _READS = re.compile(r"^(p?readv?|pread64|preadv|openat?|newfstatat|statx?|lseek|getdents64|page fault)$")
 _LOCK = "futex"
+_OF_OPS = re.compile(r"^(futex|page fault|mmap|munmap|madvise|sched_yield|)$")
 _QUEUE = re.compile(
     r"(^|;)Queue\.get \([^;]*/queue\.py:|;_worker \([^;]*/concurrent/futures/thread\.py:\d+\)$"
 )
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """Facts that decide between causes; `engine` is True if autograd's engine has threads (with devices)."""
+    """Facts that decide between causes.
+
+    `engine` is True if autograd's engine has threads (with devices), and `in_ops` if samples may be in ops,
+    whose threads wait for each other.
+    """
 
     training: bool = False
     several_ranks: bool = False
     engine: bool = False
+    in_ops: bool = False
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -234,6 +240,9 @@ def label(
     native code called by the program waits for it: `work.wait()` has no frame of torch.distributed.
     """
     stack, place = stack or "", where(function, source)
+    standard = _STANDARD.search(stack.rpartition(" (")[2])
+    if setting.in_ops and _OF_OPS.search(call or "") and not standard:
+        running = True
     if _of_fathom(stack) and not (making and _WRAPPED.search(stack)):
         return HOOKS, ""
     queued = bool(_QUEUE.search(stack))
@@ -247,7 +256,7 @@ def label(
         return INPUT, ""
     if _DISTRIBUTED.search(stack) or (setting.several_ranks and _BACKWARD.search(stack)):
         return PEERS, ""
-    if beside and call == _LOCK and not _STANDARD.search(stack.rpartition(" (")[2]):
+    if beside and call == _LOCK and not standard:
         return PEERS, ""
     if _waits_for_requests(call or "", stack):
         return NO_WORK, place
