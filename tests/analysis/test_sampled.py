@@ -67,6 +67,21 @@ def test_every_instant_goes_to_the_nearest_sample_inside_the_set(seed: int) -> N
         assert key in nearest
 
 
+@pytest.mark.parametrize(
+    ("call", "file", "cause"),
+    [
+        ("futex", "/p/app.py:5", "python"),  # threads of an op wait for each other
+        ("page fault", "/p/app.py:5", "python"),
+        ("futex", "/usr/lib/python3.11/threading.py:327", "blocked"),  # Python waits for a lock
+        ("clock_nanosleep", "/p/app.py:5", "blocked"),
+    ],
+)
+def test_locks_that_ops_may_take_are_no_waits_of_the_program(call: str, file: str, cause: str) -> None:
+    sample = False, call, "f", "/p/app.py:5", f"<module> (/p/app.py:9);f ({file})"
+    assert label(*sample, setting=Setting(in_ops=True))[0] == cause
+    assert label(*sample, setting=Setting())[0] == "blocked"
+
+
 def test_time_far_from_every_sample_stays_without_a_line() -> None:
     samples = Samples(1, np.array([0]), np.array([0]), LABELS)
     split = dict(samples.split(spans([0], [5 * REACH_NS]), "python"))

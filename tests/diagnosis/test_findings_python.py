@@ -83,6 +83,21 @@ def test_interruptions_by_other_programs_are_not_taken_for_python(typical, raise
     assert any("other programs" in entry.why for entry in abstained) == (not raises)
 
 
+@pytest.mark.parametrize(
+    ("clean", "gain"),
+    [
+        ({}, 63.0),
+        ({("idle: python", ""): 40.0}, 36.0),
+        ({("idle: python", ""): 20.0, ("ops", "aten::mm"): 30.0}, 0),
+    ],
+)
+def test_python_of_longer_profiled_steps_gains_no_more_than_clean_steps_have(clean, gain):
+    ledger = [LedgerRow("ops", "aten::mm", 30.0), LedgerRow("idle: python", "", 70.0)]
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}, "host_lines": []}
+    results = raised(signals(ledger, **known, step_clean_ledger=clean), "host-python").values()
+    assert [result.gain_ms for result in results] == ([pytest.approx(gain)] if gain else [])
+
+
 def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     calls = HostLine("idle: python", "log (run.py:3)", 60.0, "log", "/run.py:3", 0.0)

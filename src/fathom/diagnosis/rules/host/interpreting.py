@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from fathom.analysis import where
@@ -132,7 +134,10 @@ def _on_processor(signals: Signals) -> Outcomes:
     if not costly_loops(signals):
         yield from _many_calls(signals)
     claims = _interpreted(signals)
-    share = ms_of(claims) / signals["step.timeline_ms"]
+    profiled, saved = ms_of(claims), _in_clean_step(signals, ms_of(claims))
+    share = (
+        profiled / signals["step.timeline_ms"] * min(saved / (in_mean_step(signals, profiled) or 1.0), 1.0)
+    )
     if not any("::" in name for name in signals["host.ops"]):
         yield from _without_ops(signals)
         return
@@ -151,7 +156,7 @@ def _on_processor(signals: Signals) -> Outcomes:
             Evidence("calls of ops", _calls(_ops(signals)), "per step"),
             *_shares(signals),
         ],
-        gain_ms=(1 - LEFT) * in_mean_step(signals, ms_of(claims)),
+        gain_ms=(1 - LEFT) * saved,
         doubt=_doubt(signals, claims),
         confidence=0.7,
         check=_check(signals, claims),
@@ -160,6 +165,13 @@ def _on_processor(signals: Signals) -> Outcomes:
         remedy=FEWER if of_libraries else "",
         general=True,  # loops over elements claim their own Python first
     )
+
+
+def _in_clean_step(signals: Signals, ms: float) -> float:
+    """Return the milliseconds of the mean clean step for those of the profiled one: at most its Python."""
+    clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or {}
+    python = sum(ms for (entry, _), ms in clean.items() if entry == PYTHON)
+    return min(in_mean_step(signals, ms), python or math.inf)
 
 
 def _ops(signals: Signals) -> list[LedgerRow]:
