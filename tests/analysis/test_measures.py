@@ -249,6 +249,8 @@ def test_a_sounding_without_counters_still_has_portraits(tmp_path):
     folding = counters_of(store, 0)
     result = device_portraits(store, examination.devices[0], store.machine, folding)
     assert len(result) == 3 and examination.sounding.counters is False
+    large = device_portraits(store, examination.devices[0], store.machine, folding, result[1].ms)
+    assert [item.family for item in large] == [item.family for item in result[:2]]
     for item in result:
         assert not item.counted_as and {m.source for m in item.measures} <= {"static", "timeline"}
         assert any("record with" in abstained.why for abstained in item.abstained)

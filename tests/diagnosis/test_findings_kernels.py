@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fathom.diagnosis.engine.leads import LEAST
+from fathom.diagnosis.rules.kernels import atomics, cache, measures, sampled
 from fathom.diagnosis.rules.kernels.attention import grows, layout_of, needed_ms
 from fathom.diagnosis.signals import Chain, Family, UnknownSignalError
+from fathom.diagnosis.signals.kernels import SMALL
+from fathom.diagnosis.verdict import pieces
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work
 
 SDPA = "aten::_scaled_dot_product_"
@@ -387,6 +391,12 @@ def test_measures_beyond_what_is_healthy_name_their_kind(kind):
     small = Family("mine", 0.05, "latency", 0.3, WELL | MEASURES[kind])
     well, unknown = Family("mine", 8.0, "", None, WELL), Family("mine", 8.0, "", None, {})
     assert raised(signals(ledger, kernels_counted=[small, well, unknown]), kind) == {}
+
+
+def test_no_rule_looks_at_families_without_portraits():
+    rules = [cache.SHARE, atomics.SHARE, sampled.SHARE, sampled.SPILLING_SHARE]
+    named = [pieces.NAMED, LEAST]  # by the account, with the limit that counters show
+    assert min(*(row.share for row in measures.ROWS), *rules, *named) >= SMALL
 
 
 def test_a_bank_conflict_of_32_ways_takes_32_turns():

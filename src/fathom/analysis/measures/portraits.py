@@ -53,10 +53,13 @@ _CAUSES = {
 _REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # same cause
 
 
-def device_portraits(store: Store, device: Device, machine: Machine, folding: Folding) -> list[Portrait]:
+def device_portraits(
+    store: Store, device: Device, machine: Machine, folding: Folding, least_ms: float = 0.0
+) -> list[Portrait]:
     """Return a portrait for each kernel family of a device's ledger, longest first; [] for a processor.
 
-    `folding` has the counters of the device's rank, `machine` the ceilings.
+    `folding` has the counters of the device's rank, `machine` the ceilings. Families that take less than
+    `least_ms` per step are left out.
     """
     index = _index(device)
     if index is None:
@@ -86,6 +89,7 @@ def device_portraits(store: Store, device: Device, machine: Machine, folding: Fo
             folding.abstained,
         )
         for entry in working
+        if entry.ms >= least_ms
     ]
 
 

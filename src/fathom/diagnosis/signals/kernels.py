@@ -16,6 +16,7 @@ from fathom.machine import limits_of
 from fathom.units import NS_PER_MS, NS_PER_US
 
 _ENTRY = {"collective": Entry.COMMUNICATION, "copy": Entry.COPY, "set": Entry.COPY}
+SMALL = 0.005  # of the step: rules and the account look at no smaller families
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
@@ -165,9 +166,10 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms per step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Return kernel families with their hardware counters."""
-    folding = counters_of(recorded.store, recorded.account.rank)
-    portraits = device_portraits(recorded.store, recorded.device, recorded.machine, folding)
+    """Return kernel families with their hardware counters, without SMALL ones."""
+    device, folding = recorded.device, counters_of(recorded.store, recorded.account.rank)
+    least_ms = SMALL * min(sum(row.ms for row in device.ledger), device.total_ms or 0.0)
+    portraits = device_portraits(recorded.store, device, recorded.machine, folding, least_ms)
     return [_family(portrait) for portrait in portraits if portrait.entry == Entry.COMPUTE]
 
 
