@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import marshal
+import sys
+from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
+
+from fathom.atomic import atomic_write
 
 ROOT = Path(__file__).parent.parent
 
 
 def load(package: str, name: str) -> Any:
-    """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
-    return parse((ROOT / package.replace(".", "/") / f"{name}.yaml").read_text(encoding="utf-8"))
+    """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder.
+
+    Like the code of modules, it is parsed once and then read from `__pycache__`, if Python may write there.
+    """
+    file = ROOT / package.replace(".", "/") / f"{name}.yaml"
+    about = file.stat()
+    version = about.st_mtime_ns, about.st_size
+    parsed = Path(cache_from_source(f"{file}.parsed"))
+    with suppress(OSError, ValueError, TypeError, EOFError):  # there is none, or it is damaged
+        of, content = marshal.loads(parsed.read_bytes())
+        if of == version:
+            return content
+    content = parse(file.read_text(encoding="utf-8"))
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):
+            parsed.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(parsed) as part:
+                Path(part).write_bytes(marshal.dumps((version, content)))
+                Path(part).chmod(about.st_mode & 0o666)
+    return content
 
 
 def parse(text: str) -> Any:
