@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,23 @@ class Simulated:
 
     def located(self, setting: Applied, patience_s: float, *_: Any) -> tuple[Run, list[Any]]:
         return self.run(setting, patience_s), []  # a simulated program has no source
+
+
+class Compiling(Simulated):
+    """Starts take `start_s`; the first run of each compiled form takes `first_s` more, others `later_s`."""
+
+    start_s, first_s, later_s = START_S, 0.0, 0.0
+
+    def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
+        known = any(ran.acts.get("compile") == setting.acts.get("compile") for ran in self.ran)
+        compiling_s = self.later_s if known else self.first_s
+        more_s = self.start_s - START_S + (compiling_s if "compile" in setting.acts else 0.0)
+        if more_s > patience_s:
+            self.clock.sleep(patience_s)
+            return Run("too slow", patience_s, why="planted")
+        self.clock.sleep(more_s)
+        done = super().run(setting, patience_s - more_s, work)
+        return replace(done, seconds=done.seconds + more_s)
 
 
 def sounding(folder: Path) -> None:

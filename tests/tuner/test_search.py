@@ -40,7 +40,7 @@ def test_single_settings_come_first_by_their_prediction() -> None:
     search = Search(KNOBS, KNOWN, None)
     order = [step(search, {}) for _ in range(6)]
     assert order == [{"b": "b0"}, {"a": "a0"}, {"b": "b1"}, {"a": "a1"}, {"c": "c0"}, {"c": "c1"}]
-    assert search.untried() == 0
+    assert not search.untried()
 
 
 def test_those_that_paid_are_combined() -> None:
@@ -59,7 +59,7 @@ def test_the_journal_keeps_what_was_measured(tmp_path: Path) -> None:
         step(first, {"b0": 0.5})
     first.ask()  # killed while it runs
     again = Search(KNOBS, KNOWN, journal)
-    assert again.untried() == 3 and again.ranked()[0].gain == pytest.approx(0.5)
+    assert len(again.untried()) == 3 and again.ranked()[0].gain == pytest.approx(0.5)
     assert {"a": "a1"} in [step(again, {}) for _ in range(3)], "the candidate that was running is not lost"
 
 
@@ -169,3 +169,13 @@ def test_only_values_that_may_be_the_best_of_their_knob_get_a_second_look(log: f
     search.add(Measured({"a": "a0"}, [-0.2, -0.2]))
     assert search.may_lead(Measured({"a": "a1"}, [log]), 0.02) == leads
     assert search.may_lead(Measured({"b": "b0"}, [-0.05]), 0.02), "another knob has its own best value"
+
+
+def test_the_largest_predicted_gain_is_hoped_for_until_its_knob_was_timed() -> None:
+    known = {"a": Prior(0.25, "findings"), "b": Prior(None, "findings", values={"b1": 0.4}), "c": KNOWN["a"]}
+    search = Search(KNOBS, known, None)
+    assert search.hope(0.2) == {"b": "b1"}
+    search.add(Measured({"b": "b1"}, [], "crashed"))
+    assert search.hope(0.2) == {"a": "a0"} and search.hope(0.3) == {}
+    search.add(Measured({"a": "a0"}, [0.01]))
+    assert search.hope(0.2) == {}, "the other values of a gain what its first one leaves"

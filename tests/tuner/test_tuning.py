@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,15 @@ pytest.importorskip("optuna")
 from fathom.errors import BadInputError
 from fathom.recorder import Applied, read_settings
 from fathom.tuner import Options, Tuned, tune, tuning
+from fathom.tuner.exploring import Exploration
+from fathom.tuner.lanes import Lanes
+from fathom.tuner.pairing import Budget, Paired, Trial
+from fathom.tuner.priors import Prior, priors
 from fathom.tuner.running import Run
+from fathom.tuner.search import Measured, Search
 from tests.support.clocks import FakeClock
 from tests.tuner import simulated
-from tests.tuner.simulated import Simulated
+from tests.tuner.simulated import Compiling, Simulated
 
 ONLY = ("loader", "optimizer", "garbage", "host-memory", "threads", "matmul-precision")
 COMMAND = [sys.executable, "train.py"]
@@ -308,7 +313,7 @@ def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
 ) -> None:
     allowed: list[float] = []
 
-    class Compiling(Simulated):
+    class Endless(Simulated):
         def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
             if "compile" in setting.acts:
                 allowed.append(patience_s)
@@ -316,9 +321,7 @@ def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
                 return Run("too slow", patience_s, why="planted")
             return super().run(setting, patience_s, work)
 
-    result = run(
-        Compiling(FakeClock(), factor), place, monkeypatch, budget_s=300.0, only=("compile", "loader")
-    )
+    result = run(Endless(FakeClock(), factor), place, monkeypatch, budget_s=300.0, only=("compile", "loader"))
     assert all(
         "compiling; give a longer --budget" in row.why for row in result.tried if row.status == "too slow"
     )
@@ -330,23 +333,11 @@ def test_a_candidate_that_could_not_be_proven_in_time_is_ended(
 def test_only_the_first_run_of_a_candidate_counts_as_compiling(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Compiling(Simulated):
-        """The first compiled run takes 45 s more; later ones find its kernels on disk, and take 4 s more."""
-
-        def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
-            more_s = 0.0
-            if "compile" in setting.acts:
-                more_s = 4.0 if any("compile" in ran.acts for ran in self.ran) else 45.0
-            self.clock.sleep(min(more_s, patience_s))
-            if more_s > patience_s:
-                return Run("too slow", patience_s)
-            done = super().run(setting, patience_s, work)
-            return replace(done, seconds=done.seconds + more_s)
-
     def quick(setting: Applied) -> float:
         return 0.5 if "compile" in setting.acts else 1.0
 
     program = Compiling(FakeClock(), quick)
+    program.first_s, program.later_s = 45.0, 4.0  # kernels are on disk
     result = run(program, place, monkeypatch, budget_s=240.0, only=("compile", "garbage"))
     assert {setting.knob for setting in result.settings} == {"compile"}
     assert result.seconds <= 1.1 * 240
@@ -356,15 +347,6 @@ def test_only_the_first_run_of_a_candidate_counts_as_compiling(
 def test_the_proof_of_a_candidate_that_compiles_ends_in_time(
     place: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float
 ) -> None:
-    class Compiling(Simulated):
-        """Starts take 10 s; compiled, 15 s more, and results differ as much as by rounding."""
-
-        def run(self, setting: Applied, patience_s: float, work: float = 1.0) -> Run:
-            start_s = 25.0 if "compile" in setting.acts else 10.0
-            self.clock.sleep(start_s - simulated.START_S)
-            done = super().run(setting, patience_s - start_s, work)
-            return replace(done, seconds=done.seconds + start_s - simulated.START_S)
-
     def quick(setting: Applied) -> float:
         return 0.4 if "compile" in setting.acts else 1.0
 
@@ -373,9 +355,86 @@ def test_the_proof_of_a_candidate_that_compiles_ends_in_time(
         return 2e-5 if "compile" in setting.acts else rounded
 
     program = Compiling(FakeClock(), quick, off)
+    program.start_s, program.first_s, program.later_s = 10.0, 15.0, 15.0
     result = run(program, place, monkeypatch, budget_s=budget_s, only=("compile", "garbage"))
     assert {setting.knob for setting in result.settings} == {"compile"}
     assert result.seconds <= 1.1 * budget_s
+
+
+def hopeful(monkeypatch: pytest.MonkeyPatch, shares: dict[str, float]) -> None:
+    """Let findings predict these shares of the step for the values of the knob `compile`."""
+
+    def known(*given: Any) -> dict[str, Prior]:
+        return priors(*given) | {"compile": Prior(None, "findings", values=shares)}
+
+    monkeypatch.setattr(tuning, "priors", known)
+
+
+GRAPHS = "whole with CUDA graphs"
+
+
+def generating(setting: Applied) -> Any:
+    """A model that CUDA graphs crash, and torch.compile makes twice as fast."""
+    if setting.acts.get("compile") == {"mode": "reduce-overhead"}:
+        return Run("crashed", 1.0, why="planted")
+    return 0.45 if "compile" in setting.acts else 1.0
+
+
+def test_a_large_predicted_gain_is_proven_at_once_if_time_is_short(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hopeful(monkeypatch, {GRAPHS: 0.4, "whole": 0.3})
+    program = Compiling(FakeClock(), generating)
+    program.start_s, program.first_s, program.later_s = 8.0, 25.0, 5.0
+    result = run(program, place, monkeypatch, budget_s=270.0, only=("compile", "garbage", "threads"))
+    assert [setting.label for setting in result.settings] == ["compile: whole"]
+    assert [row.status for row in result.tried] == ["crashed"] and result.seconds < 1.08 * 270
+    compiled = [setting for setting in program.ran if setting.acts.get("compile") == {}]
+    assert len(compiled) in (6, 7)  # those of the proof, and the one that looks for places in the code
+
+
+def test_a_large_predicted_gain_that_is_none_leaves_time_for_others(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hopeful(monkeypatch, {GRAPHS: 0.4})
+
+    def quick(setting: Applied) -> float:
+        return 0.6 if setting.acts.get("optimizer") == "fused" else 1.0
+
+    program = Compiling(FakeClock(), quick)
+    program.start_s, program.first_s = 4.0, 30.0
+    result = run(program, place, monkeypatch, budget_s=190.0, only=("compile", "optimizer"))
+    assert [setting.label for setting in result.settings] == ["optimizer: fused"]
+    assert [row.gain for row in result.tried if "compile" in row.choice] == [pytest.approx(0, abs=0.1)]
+
+
+def test_a_proof_whose_runs_always_compile_ends_in_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hopeful(monkeypatch, {"whole": 0.3})
+    program = Compiling(FakeClock(), generating)
+    program.start_s, program.first_s, program.later_s = 8.0, 30.0, 30.0
+    result = run(program, place, monkeypatch, budget_s=220.0, only=("compile",))
+    assert not result.settings and result.seconds < 1.1 * 220
+    assert [(row.label, row.status) for row in result.tried] == [("compile: whole", "refused")]
+
+
+def test_the_program_runs_again_only_beside_a_candidate_that_was_timed() -> None:
+    program = Simulated(FakeClock(), factor)
+    paired = Paired(program, Trial(Applied()), None, 30.0)
+    paired.start(program.run(Applied(), 30.0))
+    crash, fused = Applied(environment={"OMP_NUM_THREADS": "1"}), Applied(acts={"optimizer": "fused"})
+    for setting in (crash, fused):
+        paired.measure([Trial(setting)])
+    assert program.ran == [Applied(), crash, fused, Applied()]
+
+
+@pytest.mark.parametrize(("gain", "runs"), [(None, 12), (0.03, 14), (0.25, 20), (0.6, 14)])
+def test_a_gain_that_chance_may_explain_keeps_no_time_for_a_long_proof(gain: float | None, runs: int) -> None:
+    paired = Paired(Simulated(FakeClock(), factor), Trial(Applied()), None, 30.0)
+    paired.runs = [Run("done", 5.0, [100.0 + 10 * (number % 2)]) for number in range(6)]
+    search, budget = Search([], {}, None), Budget(600.0, 0.0, FakeClock())
+    exploration = Exploration(search, paired, Lanes([paired]), budget, print, lambda: None, print)
+    known = Measured({}, [] if gain is None else [math.log(1 - gain)], last_s=5.0)
+    assert exploration.proof_s(known) == runs * 5.0
 
 
 def test_the_load_is_that_of_the_host_though_the_program_has_few_of_its_cores(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fathom.tuner.judging import PROOF_RUNS, too_small, trial_of
+from fathom.tuner.judging import LEAST_PROOF, OVER, PROOF_RUNS, too_small, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
-from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
+from fathom.tuner.pairing import BETWEEN, LEAST_PATIENCE_S, SLOWER, Budget, Outcome, Paired, Trial
 from fathom.tuner.results import label_of
+from fathom.tuner.running import Run
 from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
 from fathom.tuner.sides import RESULTS
 
@@ -20,6 +21,8 @@ FEWEST, MOST = 4, 8  # measurements of each, more where runs scatter
 KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is not measured again
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
+COMPILES_S = 30.0  # extra seconds of a first run: half of six programs compiled in 28 s beside an H200
+LARGE = 0.2  # predicted share of the step from which a setting may be proven without a measurement
 ENDED = "ended after {:.0f} s with compiling; give a longer --budget"
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
 
@@ -42,14 +45,41 @@ class Exploration:
     def run(self) -> Choice:
         """Measure candidates and rank the fastest again; if none is left, measure others.
 
-        Return the settings that pay by all measurements; the last rounds measured them, too.
+        Return the settings that pay by all measurements; the last rounds measured them, too. It ends early
+        for a setting that `hope` returns.
         """
         self.explore(self._rest_s)
+        if self._ends_for_hope():
+            return {}
         proposal = self.rank_again()
-        if all((known.gain or 0.0) < PAYS for known in self.search.ranked()):
+        if self.best_gain < PAYS:
             self.explore(lambda: 0.0)
             proposal = self.rank_again()
         return proposal
+
+    @property
+    def best_gain(self) -> float:
+        """The largest gain that was measured; 0 without one."""
+        return max((known.gain or 0.0 for known in self.search.ranked()), default=0.0)
+
+    def hope(self, measured: float) -> Choice:
+        """Return a setting that should be proven without a measurement before, in the time left; or none.
+
+        Its predicted gain is large, and larger than what was `measured`.
+        """
+        choice = self.search.hope(max(LARGE, measured))
+        least_s = LEAST_PATIENCE_S if self.search.patience_s(choice) else 0.0
+        return choice if self._proving_s() >= least_s else {}
+
+    def begin(self, choice: Choice) -> tuple[Measured, Run]:
+        """Return the first run of the setting of `hope`, no longer than its proof allows, and its result."""
+        outcome = self.paired.alone(self._trial(choice, self._proving_s()))
+        return self._explained(_measured(choice, outcome)), outcome.run
+
+    def _ends_for_hope(self) -> bool:
+        """Return whether the best hope compiles and has no time to be measured before its proof."""
+        compiles = self.search.patience_s(self.hope(self.best_gain)) > 0
+        return compiles and self._measurable_s() < COMPILES_S
 
     def _reserved_s(self, rest_s: Callable[[], float]) -> float:
         """Return the time kept for the proof, and for what follows the search beside it."""
@@ -78,13 +108,16 @@ class Exploration:
 
         Where runs scatter, the interval of a small gain needs more pairs, unless it is switched within runs.
         """
+        if not candidate.logs:
+            return LEAST_PROOF * self.paired.base_s
         again_s = self._again_s(candidate)
         if candidate.within:
             return RESULTS * (self.paired.base_s + again_s) + PROOF_RUNS / 2 * (
                 again_s + self.paired.longer_s
             )
         gain = max(candidate.gain or 0.0, PROMISING)
-        more = min(MORE_PROOF, round((FAR * self.paired.error / gain) ** 2)) if candidate.logs else 0
+        more = round((FAR * self.paired.error / gain) ** 2)
+        more = 0 if more > MORE_PROOF else more  # chance may explain it, so others are worth the time
         return (PROOF_RUNS / 2 + more) * (self.paired.base_s + again_s)
 
     def _again_s(self, candidate: Measured) -> float:
@@ -98,10 +131,12 @@ class Exploration:
         """Measure candidates until the time left is that of the proof and the rest."""
         combined = False
         while self.budget.left_s > self._reserved_s(rest_s) + (BETWEEN + 1) * self.paired.base_s:
+            if self._ends_for_hope():
+                break
             if not combined and (not self.search.untried() or self._half_spent(rest_s)):
                 self.search.combine(self.paired.error)
                 combined = True
-            batch = [self.search.ask() for _ in range(self.lanes.width)]
+            batch = self._asked()
             if all(self._is_known(choice) for _, choice in batch):
                 break
             self._measure(batch)
@@ -141,11 +176,7 @@ class Exploration:
     def _measure(self, batch: list[tuple[object, Choice]]) -> None:
         names = " and ".join(label_of(choice) for _, choice in batch)
         self.say(f"{self._best()}{len(self.search.measured)} tried · now {names}")
-        outcomes = [
-            outcome
-            for part in self._parts([choice for _, choice in batch])
-            for outcome in self.lanes.measure(self._trials(part), self.keep)
-        ]
+        outcomes = self.lanes.measure(self._trials([choice for _, choice in batch]), self.keep)
         results = [_measured(choice, outcome) for (_, choice), outcome in zip(batch, outcomes, strict=True)]
         again = [result for result in results if self._worth_a_second_look(result)]
         if again:  # before the sampler believes it
@@ -153,11 +184,15 @@ class Exploration:
             for result, outcome in zip(again, self.lanes.measure(trials, self.keep), strict=True):
                 _add(result, outcome)
         for (trial, choice), result in zip(batch, results, strict=True):
-            patience_s = self.search.patience_s(choice)
-            is_cut = result.last_s < SLOWER * self.paired.base_s + patience_s  # the budget allowed less
-            if result.status == "too slow" and patience_s and is_cut:
-                result.why = ENDED.format(result.last_s)
-            self.search.tell(trial, choice, result)
+            self.search.tell(trial, choice, self._explained(result))
+
+    def _explained(self, result: Measured) -> Measured:
+        """Return a result with the budget as the reason if it ended a run that compiled."""
+        patience_s = self.search.patience_s(result.choice)
+        is_cut = result.last_s < SLOWER * self.paired.base_s + patience_s
+        if result.status == "too slow" and patience_s and is_cut:
+            result.why = ENDED.format(result.last_s)
+        return result
 
     def _worth_a_second_look(self, result: Measured) -> bool:
         """Return whether a candidate looks faster, and may be the fastest with these knobs."""
@@ -170,24 +205,48 @@ class Exploration:
         """Return the time to measure candidates once, with the run of the baseline that follows them."""
         return self.paired.base_s + sum(map(self._again_s, candidates))
 
-    def _parts(self, choices: list[Choice]) -> list[list[Choice]]:
-        """Return the choices, one by one if all of them compile: the second may take what the first left."""
-        alone = self.lanes.width == BETWEEN and all(map(self.search.patience_s, choices))
-        return [[choice] for choice in choices] if alone else [choices]
+    def _asked(self) -> list[tuple[object, Choice]]:
+        """Return the next candidates; one that compiles comes alone: the next may take what it left."""
+        first = self._next()
+        alone = self.lanes.width == BETWEEN and self.search.patience_s(first[1])
+        return [first, *(self._next() for _ in range(0 if alone else self.lanes.width - 1))]
+
+    def _next(self) -> tuple[object, Choice]:
+        """Return the next candidate; those that have no time to compile are left for a longer budget."""
+        while True:
+            trial, choice = self.search.ask()
+            if not self.search.patience_s(choice) or self._measurable_s() >= LEAST_PATIENCE_S:
+                return trial, choice
 
     def _trials(self, choices: Sequence[Choice]) -> list[Trial]:
-        """Return the candidates; those that compile end when the proof would no longer fit into the budget.
+        """Return the candidates; those that compile end when the proof would no longer fit."""
+        more_s = self._measurable_s(max(1, sum(map(bool, map(self.search.patience_s, choices)))))
+        return [self._trial(choice, more_s) for choice in choices]
 
-        Where one was ended so, the next ones are not expected to start faster a second time.
+    def _trial(self, choice: Choice, more_s: float) -> Trial:
+        """Return a candidate whose run may take `more_s` longer than the baseline's."""
+        trial, longest_s = trial_of(self.search, choice), more_s - (SLOWER - 1) * self.paired.base_s
+        return replace(trial, patience_s=max(0.0, min(trial.patience_s, longest_s)))
+
+    def _measurable_s(self, compiling: int = 1) -> float:
+        """Return the extra seconds of so many candidates that compile, if one of them is then proven."""
+        return self._extra_s(PROOF_RUNS + 1, compiling, PROOF_RUNS // 2)
+
+    def _proving_s(self) -> float:
+        """Return the extra seconds of a candidate's first run that is already part of its proof."""
+        return self._extra_s(LEAST_PROOF, 1, LEAST_PROOF // 2 - 1, OVER)
+
+    def _extra_s(self, runs: int, first: int, later: int, over: float = 0.0) -> float:
+        """Return the extra seconds of each of `first` runs, if `runs` of the program have to fit too.
+
+        `later` runs of one candidate find kernels on disk. They may exceed the budget by a share of `over`.
+        Where a run was ended while it compiled, the next ones are not expected to start faster a second time.
         """
-        trials, base_s = [trial_of(self.search, choice) for choice in choices], self.paired.base_s
         slow = [known for known in self.search.measured.values() if known.status == "too slow"]
         ended = any(self.search.patience_s(known.choice) for known in slow)
-        share = (1.0 if ended else COMPILED) * PROOF_RUNS / 2
-        left_s = self.budget.left_s - self.paired.rounding_s - (PROOF_RUNS + 1) * base_s
-        more_s = left_s / (share + max(1, sum(trial.patience_s > 0 for trial in trials)))
-        longest_s = max(0.0, more_s - (SLOWER - 1) * base_s)
-        return [replace(trial, patience_s=min(trial.patience_s, longest_s)) for trial in trials]
+        left_s = self.budget.left_s + over * self.budget.total_s
+        left_s -= self.paired.rounding_s + runs * self.paired.base_s
+        return left_s / (first + later * (1.0 if ended else COMPILED))
 
     def _best(self) -> str:
         ranked = self.search.ranked()

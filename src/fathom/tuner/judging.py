@@ -13,14 +13,17 @@ from fathom.referee import Settings, Verdict, prove_steps
 from fathom.timing import CONFIDENCE, student
 from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import Budget, Outcome, Paired, Trial, error_of
+from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
 from fathom.tuner.sides import Separate, Switched
 
-PROOF_RUNS = 14  # six pairs, and a reserve
 PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
+LEAST_PROOF = 12  # runs: six pairs
+PROOF_RUNS = LEAST_PROOF + PATCH_RUNS
 WORTH = 0.01  # share of the step time that a setting has to gain to be kept
 CLEARLY = 2.0  # and standard errors of this gain
 MOST_ROUNDS = 4
+OVER = 0.08  # of the budget, by which a proof or a patch may exceed it
 MOST_PROOF = 15  # pairs of a proof that its reserve allows
 NOTED = 0.1  # share of the step time: where smaller gains cannot be proven, the user should know
 LEAST_BENT = 3  # second differences: one disturbed run must not decide alone
@@ -116,10 +119,23 @@ def kept(choice: Choice, gains: Gains) -> Choice:
     return rest or ({best: choice[best]} if best else choice)
 
 
-def prove(search: Search, paired: Paired, choice: Choice, budget: Budget, margin: float, say: Say) -> Verdict:
-    """Prove the choice against the program as it is, on fresh runs. Raises BadInputError."""
+def prove(
+    search: Search,
+    paired: Paired,
+    choice: Choice,
+    budget: Budget,
+    margin: float,
+    say: Say,
+    first: Run | None = None,
+) -> Verdict:
+    """Prove the choice against the program as it is, on fresh runs. Raises BadInputError.
+
+    `first` is the first of these runs, of a choice that is proven whatever this run shows.
+    """
     trial = trial_of(search, choice)
-    proof = Switched(paired, trial) if paired.can_switch(trial) else Separate(paired, trial)
+    switches = first is None and paired.can_switch(trial)
+    proof = (Switched if switches else Separate)(paired, trial, lambda: budget.left_s + OVER * budget.total_s)
+    proof.begun = [first] if first else []
     left_s = budget.left_s - PATCH_RUNS * paired.run_s
     settings = Settings(margin=margin, budget_s=max(0.0, left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())

@@ -97,6 +97,10 @@ class Paired:
         self._alone: set[str] = set()  # settings that cannot be switched after all
         self._last: Run | None = None
 
+    def start(self, first: Run) -> None:
+        """Take this run of the baseline as the one before the first candidates."""
+        self._last, self.runs, self.seconds = first, [first], [first.seconds]
+
     @property
     def run_s(self) -> float:
         """The expected seconds of a run."""
@@ -145,7 +149,8 @@ class Paired:
         for trial in trials:
             runs.append(self._tried(trial))
             seen()
-        after = self._last = self._base()
+        measured = any(run.status == "done" for run in runs)
+        after = self._last = self._base() if measured else before
         level = _level(math.log(before.step_ns), math.log(after.step_ns))
         return [
             Timed(trial, run, [math.log(run.step_ns) - level] if run.status == "done" else [])
@@ -166,10 +171,15 @@ class Paired:
         self.scatter += [float(np.std(logs, ddof=1))] if len(logs) > 1 else []
         return Timed(trial, under, logs)
 
+    def alone(self, trial: Trial) -> Outcome:
+        """Run a trial, and compare its time with that of the last run of the baseline."""
+        before, run = self._last or self._base(), self._tried(trial)
+        return Outcome(run, [math.log(run.step_ns / before.step_ns)] if run.status == "done" else [])
+
     def _base(self) -> Run:
-        run = self._run(self.baseline, self.longest_s)
+        run = self.timed_run(self.baseline, self.longest_s)
         if run.status != "done":  # other load may have hit it, which must not end a long search
-            run = self._run(self.baseline, 2 * self.longest_s)
+            run = self.timed_run(self.baseline, 2 * self.longest_s)
         if run.status != "done":
             raise BadInputError(
                 f"The search stopped, because the program as it is failed twice: {run.why or run.status}."
@@ -179,7 +189,7 @@ class Paired:
         return run
 
     def _tried(self, trial: Trial) -> Run:
-        return self._run(trial, self._patience_s(trial))
+        return self.timed_run(trial, self._patience_s(trial))
 
     @property
     def longer_s(self) -> float:
@@ -192,7 +202,8 @@ class Paired:
         usual = max((run.seconds for run in self.runs), default=self.longest_s)
         return max(LEAST_PATIENCE_S, SLOWER * usual) + trial.patience_s
 
-    def _run(self, trial: Trial, patience_s: float) -> Run:
+    def timed_run(self, trial: Trial, patience_s: float) -> Run:
+        """Run a trial for at most `patience_s`."""
         run = self.runner.run(trial.setting, patience_s, trial.work)
         self.seconds.append(run.seconds)
         return run
@@ -238,7 +249,7 @@ class Paired:
 
     def _rounded(self, seed: int) -> Run:
         setting = merged([self.baseline.setting, Applied(acts={"rounding": seed})])
-        return self._run(Trial(setting), self.longest_s)
+        return self.timed_run(Trial(setting), self.longest_s)
 
 
 def error_of(runs: Sequence[Run]) -> float:

@@ -48,7 +48,7 @@ class Tried(msgspec.Struct):
     """
 
     choice: dict[str, str]
-    status: str  # done, differs, crashed, out of memory, too slow, not applied, no steps, not reached
+    status: str  # a run's status, differs, or the verdict of a proof
     gain: float | None
     predicted: float | None
     pairs: int = 0

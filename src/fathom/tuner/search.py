@@ -144,10 +144,20 @@ class Search:
         if about.get("status", "done") != "done":
             known.status, known.why = about["status"], about.get("why", "")
 
-    def untried(self) -> int:
-        """Return the number of single settings that were not measured yet."""
+    def untried(self) -> list[Choice]:
+        """Return the single settings that were not measured yet."""
         singles = [{knob.id: value.name} for knob in self.knobs.values() for value in knob.values]
-        return sum(key(single) not in self.measured for single in singles)
+        return [single for single in singles if key(single) not in self.measured]
+
+    def hope(self, least: float) -> Choice:
+        """Return the untried setting with the largest predicted gain; empty if none predicts `least`.
+
+        Knobs of which a value was timed are left out: their other values gain what this one leaves.
+        """
+        timed = {knob for known in self.measured.values() if known.logs for knob in known.choice}
+        rows = [single for single in self.untried() if not timed & single.keys()]
+        shares = [predicted(single, self.known) or 0.0 for single in rows]
+        return rows[shares.index(max(shares))] if max(shares, default=0.0) >= least else {}
 
     def combine(self, error: float) -> None:
         """Enqueue the best value of each knob that paid: the two best, then one more at a time."""

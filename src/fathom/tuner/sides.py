@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
 from fathom.tuner.pairing import SLOWEST, Paired, Trial
@@ -20,10 +21,14 @@ Samples = tuple[list[float], Metrics]  # ns per step, and results
 
 
 class Separate:
-    """Each block is a process under one side's settings."""
+    """Each block is a process under one side's settings.
 
-    def __init__(self, paired: Paired, trial: Trial) -> None:
-        self.paired, self.trial = paired, trial
+    `begun` has runs of the candidate that are already made. No run of it may take more than `left_s`.
+    """
+
+    def __init__(self, paired: Paired, trial: Trial, left_s: Callable[[], float]) -> None:
+        self.paired, self.trial, self._left_s = paired, trial, left_s
+        self.begun: list[Run] = []
         self.notes: list[str] = []
 
     def run(self, side: str) -> Samples:
@@ -32,15 +37,16 @@ class Separate:
         return _samples(done), {} if done.reached_ns is not None else done.arrays
 
     def _done(self, side: str) -> Run:
-        chosen = self.paired.baseline if side == BASELINE else self.trial
-        patience_s = self.paired.longest_s + chosen.patience_s
-        return self._checked(self.paired.runner.run(chosen.setting, patience_s, chosen.work))
-
-    def _checked(self, done: Run) -> Run:
-        self.paired.seconds.append(done.seconds)
+        if side == BASELINE:
+            done = self.paired.timed_run(self.paired.baseline, self.paired.longest_s)
+        else:
+            done = self.begun.pop() if self.begun else self.paired.timed_run(self.trial, self._patience_s())
         if done.status != "done":
             raise SideError("hangs" if done.status == "too slow" else "raises", done.why or done.status)
         return done
+
+    def _patience_s(self, more_s: float = 0.0) -> float:
+        return min(self.paired.longest_s + self.trial.patience_s + more_s, self._left_s())
 
 
 class Switched(Separate):
@@ -50,8 +56,8 @@ class Switched(Separate):
     first: their results are compared, and where their times contradict, runs like them are the proof.
     """
 
-    def __init__(self, paired: Paired, trial: Trial) -> None:
-        super().__init__(paired, trial)
+    def __init__(self, paired: Paired, trial: Trial, left_s: Callable[[], float]) -> None:
+        super().__init__(paired, trial, left_s)
         self._alone: dict[str, list[Run]] = {BASELINE: [], CANDIDATE: []}
         self._failed: dict[str, SideError] = {}  # by side, raised when it is asked for
         self._waiting: dict[str, Samples] = {}
@@ -77,7 +83,7 @@ class Switched(Separate):
 
     def _both(self) -> dict[str, Samples]:
         """Return both sides' blocks of one run; none if runs of their own have to be the proof."""
-        patience_s = self.paired.longest_s + self.trial.patience_s + SLOWEST * self.paired.longer_s
+        patience_s = self._patience_s(SLOWEST * self.paired.longer_s)
         without, under = self.paired.runner.switched(self.trial.setting, patience_s)
         self.paired.seconds.append(under.seconds)
         why = self._why_not(without, under)

@@ -17,10 +17,10 @@ from fathom.machine import bounding
 from fathom.recorder import Applied, default_name, resolve_command
 from fathom.referee import Verdict
 from fathom.sounding import open_store
-from fathom.tuner.exploring import PROMISING, Exploration
+from fathom.tuner.exploring import LARGE, PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
-from fathom.tuner.judging import Gains, ablate, kept, prove, too_small
+from fathom.tuner.judging import OVER, PATCH_RUNS, PROOF_RUNS, Gains, ablate, kept, prove, too_small
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import LEAST_RUNS, Options
@@ -52,6 +52,7 @@ EARLIER = (
     "The machine was busy before the search (load {:.1f} per core). If other programs go on, small gains"
     " cannot be proven."
 )
+UNPATCHED = "No time was left to write the settings into the code; a longer --budget allows it."
 BEFORE = "before.fathom"  # the recording of the program as it is
 
 
@@ -104,7 +105,7 @@ class _Tuning:
             self._around(),
             self._switches(),
         )
-        self._calibrate(self.runner)
+        self._calibrate()
         self.lanes = Lanes([self.paired, *map(self._lane, range(1, len(self.options.lanes)))])
         self.exploration = Exploration(
             self.search,
@@ -115,7 +116,7 @@ class _Tuning:
             self._keep,
             self.options.tell,
         )
-        return self._conclude(self.exploration.run())
+        return self._conclude()
 
     def _around(self, lane: int = 0) -> dict[str, str]:
         """Return the environment of a lane's runs."""
@@ -188,8 +189,9 @@ class _Tuning:
             else None
         )
 
-    def _calibrate(self, runner: Runner) -> None:
+    def _calibrate(self) -> None:
         """Run the program as it is, and check that the budget suffices."""
+        runner = self.runner
         self._remember("running the program as it is")
         longest_s = max(30.0, self.budget.left_s / 4)
         first = runner.run(Applied(), longest_s)
@@ -200,26 +202,44 @@ class _Tuning:
         require_steps(first)
         longest_s = 3 * first.seconds + 10
         self.paired = Paired(runner, Trial(Applied()), self.options.agree, longest_s)
-        self.paired.runs, self.paired.seconds = [first], [first.seconds]
-        if self.budget.left_s < LEAST_RUNS * first.seconds:
+        self.paired.start(first)
+        if self.budget.left_s < (self._least_runs() - 1) * first.seconds:
             raise self._too_short(f"a run takes {first.seconds:.0f} s", first.seconds)
+
+    def _least_runs(self) -> int:
+        """Return the number of runs that may suffice: for a proof at once if a large gain is predicted."""
+        return PROOF_RUNS + 1 if self.search.hope(LARGE) else LEAST_RUNS
 
     def _too_short(self, why: str, run_s: float) -> BadInputError:
         """Return the error of a budget that does not hold search and proof, with one that would do."""
         minutes = math.ceil((self.budget.used_s + 1.5 * LEAST_RUNS * run_s) / 60)
         return BadInputError(
-            f"The budget is too short: {why}, and search and proof need {LEAST_RUNS} runs or more;"
+            f"The budget is too short: {why}, and search and proof need {self._least_runs()} runs or more;"
             f" give --budget {minutes}m or fewer --steps."
         )
 
     # the result
 
-    def _conclude(self, proposal: Choice) -> Tuned:
-        error = self.paired.error
-        finalists = self.search.finalists(proposal, self.options.margin, error)
+    def _conclude(self) -> Tuned:
+        """Search, and prove the best settings."""
         unproven: list[Tried] = []
+        proposal, late = self.exploration.run(), False
+        while hope := self.exploration.hope(self.exploration.best_gain):
+            if result := self._at_once(hope, unproven):
+                return result
+            proposal, late = self.exploration.run(), True
+        if result := self._finalist(proposal, late, unproven):
+            return result
+        while hope := self.exploration.hope(0.0):
+            if result := self._at_once(hope, unproven):
+                return result
+        return self._tuned({}, {}, None, {}, unproven)
+
+    def _finalist(self, proposal: Choice, late: bool, unproven: list[Tried]) -> Tuned | None:
+        """Prove the fastest choices until one is faster; if it is `late`, only while there is time."""
+        finalists = self.search.finalists(proposal, self.options.margin, self.paired.error)
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
-            if number and self.budget.left_s < self.exploration.proof_s(finalist):
+            if (number or late) and self.budget.left_s < self.exploration.proof_s(finalist):
                 break
             gains = (
                 Gains()
@@ -228,15 +248,30 @@ class _Tuning:
             )
             choice = kept(finalist.choice, gains)
             self._remember(f"proving {label_of(choice)}")
-            verdict = prove(
-                self.search, self.paired, choice, self.budget, self.options.margin, self._remember
-            )
+            verdict = self._proof(choice)
             if verdict.verdict == FASTER:
                 return self._tuned(choice, gains.logs, verdict, finalist.choice, unproven)
             unproven.append(
                 self.search.row_of(Measured(choice, finalist.logs, verdict.verdict, reasons(verdict)))
             )
-        return self._tuned({}, {}, None, {}, unproven)
+        return None
+
+    def _proof(self, choice: Choice, first: Run | None = None) -> Verdict:
+        margin = self.options.margin
+        return prove(self.search, self.paired, choice, self.budget, margin, self._remember, first)
+
+    def _at_once(self, choice: Choice, unproven: list[Tried]) -> Tuned | None:
+        """Prove a setting of which a large gain is predicted and nothing measured, as time is short."""
+        self._remember(f"proving {label_of(choice)} at once, as its predicted gain is large")
+        result, first = self.exploration.begin(choice)
+        if result.status == "done" and (result.gain or 0.0) > LARGE / 2:
+            verdict = self._proof(choice, first)
+            if verdict.verdict == FASTER:
+                return self._tuned(choice, {}, verdict, choice, unproven)
+            result = replace(result, status=verdict.verdict, why=reasons(verdict))
+            unproven.append(self.search.row_of(result))
+        self.search.add(result)
+        return None
 
     def _tuned(
         self,
@@ -296,7 +331,7 @@ class _Tuning:
 
     def _left_out(self) -> list[str]:
         """Return a note on settings for which there was no time."""
-        count = self.search.untried()
+        count = len(self.search.untried())
         if not count:
             return []
         settings = "setting was" if count == 1 else "settings were"
@@ -307,7 +342,10 @@ class _Tuning:
             carries = {knob.id: knob.carries for knob, _ in self.search.values(choice)}
             result.file = str(self.place / "settings.toml")
             write_proven(Path(result.file), result, replace(applied, knobs=choice, carries=carries))
-            result.patch = self._patch(choice)
+            if self.budget.left_s + OVER * self.budget.total_s >= PATCH_RUNS * self.paired.run_s:
+                result.patch = self._patch(choice)
+            else:
+                result.notes.append(UNPATCHED)
         write_private(self.place / RESULT, msgspec.json.encode(result).decode())
 
 
