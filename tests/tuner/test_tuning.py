@@ -129,6 +129,7 @@ def test_settings_switched_within_runs_are_proven_where_processes_differ_by_more
 ) -> None:
     within = lower_precision if switches else None
     program = Simulated(FakeClock(), lower_precision, between=0.15, within=within)
+    program.random.seed(2)  # in 1 of 24 searches, another setting looks faster by chance
     result = run(program, place, monkeypatch, only=("autocast", "attention", "garbage"), budget_s=300.0)
     assert [setting.knob for setting in result.settings] == (["autocast"] if switches else [])
     if result.verdict is not None:

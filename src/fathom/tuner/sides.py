@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
 from fathom.tuner.pairing import SLOWEST, Paired, Trial
 from fathom.tuner.running import Run
 
-RESULTS = 2  # runs of each side that do not switch, whose results are compared
+RESULTS, MOST_RESULTS = 2, 6  # runs of each side that do not switch, whose results are compared
 APART = 3.0  # standard errors by which these runs may differ from those that switch
 LEAST_APART = 0.1  # of the logarithm of the ratio
 UNLIKE = (
@@ -98,10 +100,24 @@ class Switched(Separate):
         """Return why a run that switched the settings says nothing about them; "" if it does."""
         if under.status != "done":
             return FAILED.format(under.why or under.status)
-        alone = _log(self._alone[BASELINE], self._alone[CANDIDATE])
         within = _log([without], [under])
-        is_alike = alone - within <= max(LEAST_APART, APART * self.paired.error)
-        return "" if is_alike else UNLIKE.format(math.exp(alone), math.exp(within))
+        while not self._is_alike(within) and not self._failed:
+            if len(self._alone[BASELINE]) >= MOST_RESULTS:
+                return UNLIKE.format(math.exp(self._alone_log), math.exp(within))
+            self._run_alone()
+        return ""
+
+    @property
+    def _alone_log(self) -> float:
+        return _log(self._alone[BASELINE], self._alone[CANDIDATE])
+
+    def _is_alike(self, within: float) -> bool:
+        """Return whether runs of their own may be as fast as those that switch say."""
+        scatter = [
+            float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in self._alone.values()
+        ]
+        error = max(self.paired.error, *scatter) * math.sqrt(2 / len(self._alone[BASELINE]))
+        return self._alone_log - within <= max(LEAST_APART, APART * error)
 
     def _results(self, side: str) -> Metrics:
         """Return results of a run that did not switch, in turns."""
