@@ -137,13 +137,13 @@ def test_settings_switched_within_runs_are_proven_where_processes_differ_by_more
         assert result.verdict.agreement  # results of runs that did not switch
 
 
-def test_a_gain_that_runs_of_their_own_contradict_is_not_offered(
+def test_a_gain_that_separate_runs_contradict_is_not_offered(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = Simulated(FakeClock(), lambda _: 1.0, within=lambda setting: lower_precision(setting) - 0.1)
     result = run(program, place, monkeypatch, only=("autocast", "garbage"))
     assert not result.settings
-    assert any("runs of their own" in row.why for row in result.unproven)
+    assert any("separate runs" in row.why for row in result.unproven)
 
 
 def test_a_candidate_that_crashes_in_its_proof_is_not_blamed_on_the_program(
@@ -158,7 +158,7 @@ def test_a_candidate_that_crashes_in_its_proof_is_not_blamed_on_the_program(
     assert not result.settings and "planted" in result.unproven[0].why
 
 
-def test_settings_that_cannot_be_switched_after_all_get_runs_of_their_own(
+def test_settings_that_cannot_be_switched_after_all_get_separate_runs(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = Simulated(FakeClock(), lower_precision, within=lambda _: Run("crashed", 2.0, why="planted"))

@@ -97,7 +97,7 @@ def too_small(paired: Paired, total_s: float) -> str:
     if least < NOTED:
         return ""
     longer = " or a longer --budget" if afforded < MOST_PROOF else ""
-    of = " of settings that need runs of their own" if paired.scatter else ""
+    of = " of settings that need separate runs" if paired.scatter else ""
     return (
         f"Runs of the program as it is differ by about {100 * scatter:.0f} %, so gains below"
         f" {100 * least:.0f} %{of} cannot be proven. Smaller gains need an idle machine{longer}."

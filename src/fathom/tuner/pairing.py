@@ -134,7 +134,7 @@ class Paired:
         return comparable and repr(trial.setting) not in self._alone and self.runner.can_switch(trial.setting)
 
     def timed(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Timed]:
-        """Run the trials, those that need processes of their own between two runs of the baseline."""
+        """Run the trials, those that need separate processes between two runs of the baseline."""
         ran = {n: self.switched(trial) for n, trial in enumerate(trials) if self.can_switch(trial)}
         seen()
         alone = [n for n, trial in enumerate(trials) if n not in ran or not self.can_switch(trial)]
@@ -160,7 +160,7 @@ class Paired:
     def switched(self, trial: Trial) -> Timed:
         """Run the program once, switching the trial's settings on and off.
 
-        Where that fails, the trial gets processes of its own from now on.
+        Where that fails, the trial gets separate processes from now on.
         """
         patience_s = self._patience_s(trial) + SLOWEST * self.longer_s
         without, under = self.runner.switched(trial.setting, patience_s)

@@ -1,4 +1,4 @@
-"""The runs of both sides of a proof: processes of their own, or processes that switch the settings."""
+"""The runs of both sides of a proof: separate processes, or processes that switch the settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fathom.tuner.pairing import SLOWEST, Paired, Trial
 from fathom.tuner.running import Run
 
 RESULTS, MOST_RESULTS = 2, 6  # runs of each side that do not switch, whose results are compared
-APART = 3.0  # standard errors by which these runs may differ from those that switch
-LEAST_APART = 0.1  # of the logarithm of the ratio
+DIFFERENT = 3.0  # standard errors by which these runs may differ from those that switch
+LEAST_DIFFERENCE = 0.1  # of the logarithm of the ratio
 UNLIKE = (
-    "Runs of their own give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
-    " runs of their own."
+    "Separate runs give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
+    " separate runs."
 )
-FAILED = "Settings could not be switched within a run ({}), so the proof is of runs of their own."
+FAILED = "Settings could not be switched within a run ({}), so the proof is of separate runs."
 Samples = tuple[list[float], Metrics]  # ns per step, and results
 
 
@@ -84,7 +84,7 @@ class Switched(Separate):
                 return
 
     def _both(self) -> dict[str, Samples]:
-        """Return both sides' blocks of one run; none if runs of their own have to be the proof."""
+        """Return both sides' blocks of one run; none if separate runs have to be the proof."""
         patience_s = self._patience_s(SLOWEST * self.paired.longer_s)
         without, under = self.paired.runner.switched(self.trial.setting, patience_s)
         self.paired.seconds.append(under.seconds)
@@ -112,12 +112,12 @@ class Switched(Separate):
         return _log(self._alone[BASELINE], self._alone[CANDIDATE])
 
     def _is_alike(self, within: float) -> bool:
-        """Return whether runs of their own may be as fast as those that switch say."""
+        """Return whether separate runs may be as fast as those that switch say."""
         scatter = [
             float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in self._alone.values()
         ]
         error = max(self.paired.error, *scatter) * math.sqrt(2 / len(self._alone[BASELINE]))
-        return self._alone_log - within <= max(LEAST_APART, APART * error)
+        return self._alone_log - within <= max(LEAST_DIFFERENCE, DIFFERENT * error)
 
     def _results(self, side: str) -> Metrics:
         """Return results of a run that did not switch, in turns."""
