@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from errno import ENOSPC
 from pathlib import Path
 
+TRACEBACK = "Traceback (most recent call last):"
 NAMED, WIDE = 4, 60  # names in a message, characters of a name
 
 
@@ -85,6 +87,17 @@ def no_match(noun: str, pattern: str, names: Sequence[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without a full stop."""
     return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+
+
+def raised(output: str) -> str:
+    """Return the exception that ended a program in a sentence, with torch's advice; else its last line."""
+    _, traceback, rest = re.sub(r"(?m)^\[rank\d+\]: ?", "", output).rpartition(TRACEBACK)
+    message = next((line for line in rest.splitlines() if line[:1].strip()), "") if traceback else ""
+    if not message:
+        return last_line(output)
+    says = re.split(r"(?<=[.!?]) (?=[A-Z])", message)[0]
+    advice = re.search(r"To (?:avoid|fix|prevent) .+", rest.partition(message)[2])
+    return f"{says} {advice[0]}" if advice else says
 
 
 def last_line(output: str) -> str:

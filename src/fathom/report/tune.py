@@ -155,18 +155,22 @@ def _shares(result: Tuned, width: int) -> Iterator[Text]:
 
 def _others(title: str, rows: Sequence[Tried], width: int) -> Iterator[Text]:
     room = min(NAME + 10, max((len(row.label) for row in rows[:ROWS]), default=0) + 1)
-    lines = [units.shorten(_tried(row, room), width - 4) for row in rows[:ROWS]]
+    lines = [line for row in rows[:ROWS] for line in _tried(row, room, width - 4)]
     lines += [f"and {len(rows) - ROWS} more (--json lists all)"] if len(rows) > ROWS else []
     yield from part(title, lines)
 
 
-def _tried(row: Tried, room: int) -> str:
-    """Return a candidate, with `room` for its name, its gain, and what went wrong with it."""
+def _tried(row: Tried, room: int, width: int) -> Iterator[str]:
+    """Yield the lines of a candidate, with `room` for its name: its gain, and what went wrong with it."""
     gain = ""
     if row.gain is not None:
-        gain = f"{100 * abs(row.gain):>6.1f} % {'longer' if row.gain < 0 else 'shorter'}  "
+        gain = f"{100 * abs(row.gain):>6.1f} % {'longer' if row.gain < 0 else 'shorter'}"
     failed = "" if row.status == "done" else row.status + (f": {row.why}" if row.why else "")
-    return f"{units.shorten(row.label, room):<{room}} {gain}{failed}".rstrip()
+    text = "  ".join(filter(None, (gain, failed)))
+    indent = f"{units.shorten(row.label, room):<{room}} "
+    for line in textwrap.wrap(text, max(width - len(indent), FIGURE), drop_whitespace=True) or [""]:
+        yield f"{indent}{line}".rstrip()
+        indent = " " * len(indent)
 
 
 def _not_offered(rows: Sequence[Tried], width: int) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -115,9 +116,10 @@ class Exploration:
             return RESULTS * (self.paired.base_s + again_s) + PROOF_RUNS / 2 * (
                 again_s + self.paired.longer_s
             )
-        gain = max(candidate.gain or 0.0, PROMISING)
-        more = round((FAR * self.paired.error / gain) ** 2)
-        more = 0 if more > MORE_PROOF else more  # chance may explain it, so others are worth the time
+        error, gain = self.paired.error, candidate.gain or 0.0
+        more = min(MORE_PROOF, round((FAR * error / max(gain, PROMISING)) ** 2))
+        if gain < error / math.sqrt(len(candidate.logs)):  # chance may explain it: others are worth the time
+            more = 0
         return (PROOF_RUNS / 2 + more) * (self.paired.base_s + again_s)
 
     def _again_s(self, candidate: Measured) -> float:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fathom.errors import BadInputError, last_line
+from fathom.errors import BadInputError, raised
 from fathom.probe.knobs import SWITCHES
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
@@ -29,7 +29,8 @@ from fathom.tuner.sandbox import Scratch
 POLL_S = 0.03
 CHUNKS = 8  # groups of consecutive steps, whose means are the samples of a run
 LEAST_STEPS = 6
-LAST = 400  # bytes of the program's output that are searched for its message
+LAST = 20_000  # characters of the program's output that are searched for its message
+MESSAGE = 300  # characters of it
 PR_SET_PDEATHSIG = 1
 SWITCHED = frozenset(SWITCHES)  # acts that can be switched on and off while the program runs
 Status = Literal["done", "crashed", "out of memory", "too slow", "not applied", "no steps", "not reached"]
@@ -206,9 +207,10 @@ def die_with_parent() -> None:
 
 def _failed(status: int, output: Path) -> tuple[Status, str]:
     text = output.read_text(errors="replace")[-LAST:]
-    memory = status == -signal.SIGKILL or any(word in text.lower() for word in _MEMORY)
+    message = raised(text)
+    memory = status == -signal.SIGKILL or any(word in message.lower() for word in _MEMORY)
     how: Status = "out of memory" if memory else "crashed"
-    return how, f"it ended with status {status}: {last_line(text)[:200]}"
+    return how, f"it ended with status {status}: {message[:MESSAGE]}"
 
 
 def _ahead(setting: Applied) -> int:

@@ -335,7 +335,7 @@ class _Tuning:
         if not count:
             return []
         settings = "setting was" if count == 1 else "settings were"
-        return [f"{count} more {settings} not tried, to leave time for a proof; give a longer --budget."]
+        return [f"{count} more {settings} not tried, for lack of time to prove them; give a longer --budget."]
 
     def _write(self, result: Tuned, applied: Applied, choice: Choice) -> None:
         if result.gain is not None:
