@@ -94,7 +94,11 @@ def tips() -> tuple[Tip, ...]:
     for field, part, named, words in _parts():
         for name in named:
             tip = f"{name}.{part.rpartition('.')[2].replace('_', '-')}" if name in AREAS else name
-            row = rows.setdefault(tip, dict(words)) if name in AREAS else rows[tip]
+            if name in AREAS:
+                rows.setdefault(tip, dict(words))
+            elif tip not in rows:
+                raise ValueError(f"{part} names the tip {tip}, which is in no file of tips/")
+            row = rows[tip]
             row.setdefault("by", {}).setdefault(field, []).append(part)
     return tuple(_tip(area, tip, rows[tip]) for area in AREAS for tip in rows if tip.startswith(f"{area}."))
 
