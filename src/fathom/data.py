@@ -29,7 +29,7 @@ def load(package: str, name: str) -> Any:
             return content
     content = parse(file.read_text(encoding="utf-8"))
     if not sys.dont_write_bytecode:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # not writable, or a value that marshal lacks
             parsed.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(parsed) as part:
                 Path(part).write_bytes(marshal.dumps((version, content)))

@@ -77,7 +77,7 @@ class Counted(msgspec.Struct):
     """A measure of the kernel family with the most time, from hardware counters."""
 
     family: str
-    name: str  # of measures.yaml, as in `fathom kernel --json`
+    name: str  # of a row in analysis/measures/rows, as in `fathom kernel --json`
     title: str
     value: float
     unit: str

@@ -12,6 +12,7 @@ import polars as pl
 
 from fathom.analysis.causes import REGIONS, STEPS
 from fathom.analysis.columns import distinct
+from fathom.analysis.communication import CALLS
 from fathom.analysis.entries import Entry
 from fathom.analysis.gaps import WindowRow, host_side
 from fathom.analysis.host import HostRecords
@@ -34,7 +35,6 @@ from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
-_CALLS = r"^_?c10d(_functional)?::"  # ops that call collectives, or wait for them
 MOST = 200  # names; with more, the program probably numbers its regions, so none is shown
 # Annotations that frameworks open.
 _NOT_OURS = re.compile(
@@ -52,7 +52,7 @@ class Collectives(msgspec.Struct, frozen=True):
 
     def waits(self, ops: pl.DataFrame) -> Spans:
         """Return the times in which ops that call or await collectives are open while one runs."""
-        return intersect(of_rows(ops.filter(pl.col("name").str.contains(_CALLS))), self.running)
+        return intersect(of_rows(ops.filter(pl.col("name").str.contains(CALLS))), self.running)
 
 
 def processor_ledger(

@@ -22,7 +22,7 @@ from fathom.analysis.peers import PIECE
 from fathom.analysis.processor import Collectives
 from fathom.analysis.sampled import Setting, rare_lines, samples_of
 from fathom.analysis.short_steps import PLACED, ShortWaits, short_waits
-from fathom.analysis.steps import stretches
+from fathom.analysis.steps import EPOCH_START, stretches
 from fathom.analysis.windows import HOST
 from fathom.sounding import REPETITION, SILENCE, Rank, Store, hole_in
 
@@ -136,7 +136,8 @@ class Timeline(msgspec.Struct):
 
     def _short_waits(self, profiled: pl.DataFrame) -> ShortWaits | None:
         """Return the waits of clean steps like the `profiled` ones; None if those have enough samples."""
-        kinds = self.steps.filter(pl.col("parent").is_null())["kind"].unique().drop_nulls().to_list()
+        named = self.steps.filter(pl.col("parent").is_null())["kind"].fill_null("step")
+        kinds = named.str.strip_suffix(EPOCH_START).unique().to_list()
         if self.clean_stacks is None or len(kinds) != 1:
             return None
         own = self.clean_stacks.filter(thread=self.caller)

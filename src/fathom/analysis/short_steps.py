@@ -20,9 +20,9 @@ from fathom.analysis.sampled import BLOCKED, NO_WORK, PEERS, PYTHON, Label, Samp
 from fathom.analysis.steps import Stretch
 from fathom.timing import median
 
-PLACED = 200  # samples in profiled steps: so many show the waits themselves
-ENOUGH = 10  # samples in clean steps: fewer give no shares, and these have an error of 15 %
-LONG = 2.0  # times the median step: the usual step says nothing of longer ones
+PLACED = 200  # samples in profiled steps: with as many, these steps show their own waits
+ENOUGH = 10  # samples in clean steps, whose shares then have a standard error of up to 16 points
+LONG = 2.0  # times the median step: longer steps are not usual ones
 WAITS = (NO_WORK, BLOCKED, PEERS)
 
 
@@ -34,7 +34,7 @@ class ShortWaits(msgspec.Struct, frozen=True):
     steps: Spans
 
     def place(self, parts: list[tuple[Label, Spans]]) -> list[tuple[Label, Spans]]:
-        """Return `parts` of the thread's time with as long waits in each step as a usual clean one has.
+        """Return `parts` of the thread's time, in which each step waits as long as a usual clean step does.
 
         Python and waits share the time that they have together in a step. Each interval of it is cut in the
         same proportions, because nothing shows which ones hold the waits.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import polars as pl
 
 from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.columns import filled
-from fathom.analysis.communication import CALL_PREFIX
+from fathom.analysis.communication import CALLS
 from fathom.analysis.entries import COLLECTIVES, DEVICE_WORK, WORK, Entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Category, LedgerRow, OpShape
@@ -35,7 +36,7 @@ class Views(msgspec.Struct):
 
 def category_of(name: str) -> str:
     """Return the category of an op or a kernel by its name."""
-    if name.startswith(CALL_PREFIX):  # `allreduce` is no reduction, and `allgather` no indexing
+    if re.match(CALLS, name):  # `allreduce` is no reduction, and `allgather` no indexing
         return COMMUNICATION
     known = class_of(name).name
     return NAMES.get(known, known) or OTHER

@@ -1,5 +1,6 @@
-"""Speed up commands: room for frames, simple arguments, an end without freeing objects; those that only read
-also by few threads on one processor, rare garbage collection, and by keeping freed memory.
+"""Speed up commands: a roomy first frame, simple arguments, and an end without freeing objects.
+
+Commands that only read also use few threads and one processor, collect garbage rarely and keep freed memory.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # settings that n
 
 
 def roomy(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function, in whose frame's chunk of memory those of all functions that it calls have room.
+    """Give the function's frame so much memory that the frames of its callees fit into the same chunk.
 
     Python keeps frames in chunks of 16 KB. A loop whose calls begin a chunk maps and unmaps it each time,
     which took up to a twentieth of a report, depending on the depth of its loops.
@@ -54,7 +55,7 @@ def roomy(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def only_read(command: str | None) -> None:
-    """Limit the threads of numerical libraries, unless the user has done so, and collect garbage rarely.
+    """Limit libraries' threads (unless the user has), collect garbage rarely, and keep freed memory.
 
     Do nothing for commands that start a program, because the program would inherit the limits.
     """

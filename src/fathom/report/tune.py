@@ -168,7 +168,7 @@ def _tried(row: Tried, room: int, width: int) -> Iterator[str]:
     failed = "" if row.status == "done" else row.status + (f": {row.why}" if row.why else "")
     text = "  ".join(filter(None, (gain, failed)))
     indent = f"{units.shorten(row.label, room):<{room}} "
-    for line in textwrap.wrap(text, max(width - len(indent), FIGURE), drop_whitespace=True) or [""]:
+    for line in textwrap.wrap(text, max(width - len(indent), FIGURE)) or [""]:
         yield f"{indent}{line}".rstrip()
         indent = " " * len(indent)
 

@@ -104,11 +104,11 @@ class Counted(msgspec.Struct):
 class LoaderFacts(msgspec.Struct, omit_defaults=True):
     """One data loader; null fields are unknown.
 
-    `context` is the start method of its workers (fork, spawn, forkserver). `batches` are those of an epoch,
-    if the dataset is not iterable. `tensors` and `bytes` are the
-    number of tensors and their total size in its first batch. `threads` is torch's number of threads in the
-    training process. `items` is true if the dataset fetches whole batches (`__getitems__`). `source` and
-    `collate_source` are the first lines of the program's dataset and collate function, as file:line.
+    `context` is the start method of its workers (fork, spawn, forkserver). `batches` is the number of batches
+    in an epoch, null for iterable datasets. `tensors` and `bytes` are the number of tensors and their total
+    size in its first batch. `threads` is torch's number of threads in the training process. `items` is true
+    if the dataset fetches whole batches (`__getitems__`). `source` and `collate_source` are the first lines
+    of the program's dataset and collate function, as file:line.
     """
 
     loader: int

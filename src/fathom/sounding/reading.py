@@ -61,7 +61,7 @@ def _read(file: Path, path: Path, step_range: str | None) -> list[Trace]:
 def _read_json(file: Path, step_range: str | None) -> Trace:
     """Read a trace of torch.profiler, or another one in Chrome's format, whose categories Kineto lacks.
 
-    The former's steps are annotated regions, if they are asked for or it has no others.
+    Annotated regions are the steps of a torch.profiler trace if `step_range` names them or it has no steps.
     """
     try:
         trace = read_trace(file)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fathom.analysis.communication.collectives import CALL, collectives_of
     from fathom.analysis.communication.fixed import FixedTime, fixed_time, shared_out
     from fathom.analysis.communication.host import (
-        CALL_PREFIX,
+        CALLS,
         host_collectives,
         met_on_host,
         on_host,

@@ -16,7 +16,7 @@ BACKENDS = r"^(?:gloo|mpi|ucc):"  # prefix of the region that a backend's thread
 _KEYS = ["stream", "start_ns", "name"]  # identify a collective among the arrivals of `Meetings.of`
 _CALLED: dict[str, type[pl.DataType]] = {name: kind for name, kind in CALL.items() if name != "operation"}
 _PLACE = ["name", "place"]  # identify a collective or an op within every step
-CALL_PREFIX = "c10d::"  # of ops that call collectives: they are not compute
+CALLS = r"^_?c10d(_functional)?::"  # ops that call collectives, or wait for them: they are not compute
 MOST = 0.5  # of the steps
 CERTAIN = 2.0  # standard errors: a smaller difference of means is scatter
 
@@ -133,7 +133,7 @@ def undisturbed_ms(
     taken = merge(waits, of_rows(on_host(timeline)))
     gaps = outer["before_ns"].to_numpy(), outer["start_ns"].to_numpy()
     outer = outer.with_columns(took=pl.Series(gaps[1] - gaps[0] - covered(taken, *gaps), dtype=pl.Int64))
-    work = own.filter(~pl.col("name").str.starts_with(CALL_PREFIX))
+    work = own.filter(~pl.col("name").str.contains(CALLS))
     of_steps = own["within"].n_unique()
     return _shortest(work, of_steps), _shortest(outer, of_steps)
 
@@ -150,7 +150,7 @@ def _shaped(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     shapes that differ between steps, are left out.
     """
     own = with_own_time(ops.filter(pl.col("kind") == "op"))
-    own = own.filter(~pl.col("name").str.starts_with(CALL_PREFIX)).sort("start_ns")
+    own = own.filter(~pl.col("name").str.contains(CALLS)).sort("start_ns")
     shapes = _placed(own.filter(phase="attribution"), steps).drop_nulls("shapes").group_by(*_PLACE, "of")
     known = shapes.agg(pl.col("shapes").first(), alike=pl.col("shapes").n_unique() == 1).filter("alike")
     timeline = _placed(own.filter(phase="timeline"), steps).drop("shapes")

@@ -62,8 +62,8 @@ def replayed(timeline: Timeline, times: Times) -> Timeline:
         kernels = _kernels(kernels, times, maps)
     else:
         meetings = meetings.with_columns(_worked(meetings, times))
-    moved = Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks, meetings)
-    return msgspec.structs.replace(moved, clean_stacks=timeline.clean_stacks)
+    tables = steps, ops, calls, kernels, waits, timeline.every, stacks, meetings
+    return Timeline(timeline.about, *tables, clean_stacks=timeline.clean_stacks)
 
 
 class Placed(msgspec.Struct, frozen=True):

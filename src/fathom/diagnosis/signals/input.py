@@ -137,6 +137,8 @@ def workers(recorded: Recorded) -> int:
 def about(recorded: Recorded) -> LoaderFacts:
     """Return the loader that most batches come from, as recorded by the probe."""
     rows = recorded.rows("input").select("loader").collect()
+    if rows.is_empty():
+        raise UnknownSignalError(NO_LOADER)
     most = most_common(rows["loader"])
     loaders = [loader for loader in recorded.facts.get(LOADERS, []) if loader.get("loader") == most]
     if not loaders:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from fathom.analysis.communication import CALL_PREFIX
+from fathom.analysis.communication import CALLS
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
 from fathom.analysis.results import Device, Finding, Lead, LedgerRow
 from fathom.analysis.work import class_of
@@ -214,7 +215,7 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     yield Piece(f"matrix work at its {known.ceiling}", PEAK, bound, AT_PEAK, ideal)
     claimed, left = _claimed(row, row.ms - ideal, known)
     yield from claimed
-    if row.entry == Entry.OPS and row.detail.startswith(CALL_PREFIX):
+    if row.entry == Entry.OPS and re.match(CALLS, row.detail):
         yield Piece("calls of collectives", "cause communication", "communication", COMMUNICATION, left)
         return
     kept = left / (row.ms - ideal) if row.ms > ideal else 0.0

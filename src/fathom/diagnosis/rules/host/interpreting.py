@@ -171,7 +171,7 @@ def _in_clean_step(signals: Signals, ms: float) -> float:
     """Return the milliseconds of the mean clean step for those of the profiled one: at most its Python."""
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or {}
     python = sum(ms for (entry, _), ms in clean.items() if entry == PYTHON)
-    return min(in_mean_step(signals, ms), python or math.inf)
+    return min(in_mean_step(signals, ms), max(python, 0.0) if clean else math.inf)
 
 
 def _ops(signals: Signals) -> list[LedgerRow]:

@@ -48,9 +48,8 @@ def starved(signals: Signals) -> Candidates:
     seen, lost = lost_of(signals)
     loader = loader_of(signals, lost)
     keeps_up = loader is not None and (not loader.behind or loader.held_by_pinning)
-    starts = (
-        signals.number("input.anew_ms", 0.0) > MOSTLY * lost
-    )  # it waits for new iterators, not for batches
+    # The program then waits for new iterators, not for batches.
+    starts = signals.number("input.anew_ms", 0.0) > MOSTLY * lost
     if not lost or keeps_up or starts or oversubscribed(signals, loader):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
