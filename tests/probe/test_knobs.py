@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fathom.probe.knobs import rounding
+from fathom.probe.knobs import SWITCHES, rounding
 from tests.support.probe_programs import Run, launch
 
 pytestmark = pytest.mark.programs
@@ -117,3 +117,18 @@ def test_settings_are_switched_on_and_off_and_leave_nothing_behind(tmp_path: Pat
     assert (run.raw / "stop").exists()
     seen = json.loads(run.out)
     assert (seen["dtype"], seen["precision"]) == ("torch.float32", "highest")
+
+
+def test_what_is_switched_on_is_off_again_and_made_once() -> None:
+    import torch
+
+    def within(name: str, value: object) -> tuple[object, object, torch.dtype]:
+        with SWITCHES[name](SimpleNamespace(torch=torch), [module], value):
+            return module.forward, module._compiled_call_impl, module(x).dtype
+
+    module, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    cast, again = within("autocast", "bfloat16"), within("autocast", "bfloat16")
+    assert cast[0] is again[0] and cast[2] == torch.bfloat16
+    assert "forward" not in module.__dict__ and module(x).dtype == torch.float32
+    compiled, again = within("compile", {"backend": "eager"}), within("compile", {"backend": "eager"})
+    assert compiled[1] is again[1] is not None and module._compiled_call_impl is None

@@ -158,12 +158,25 @@ def test_a_candidate_that_crashes_in_its_proof_is_not_blamed_on_the_program(
     assert not result.settings and "planted" in result.unproven[0].why
 
 
+@pytest.mark.parametrize("status", ["crashed", "out of memory", "not applied", "no steps"])
 def test_settings_that_cannot_be_switched_after_all_get_separate_runs(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch, status: Any
 ) -> None:
-    program = Simulated(FakeClock(), lower_precision, within=lambda _: Run("crashed", 2.0, why="planted"))
+    program = Simulated(FakeClock(), lower_precision, within=lambda _: Run(status, 2.0, why="planted"))
     result = run(program, place, monkeypatch, only=("autocast", "garbage"))
     assert [setting.knob for setting in result.settings] == ["autocast"]
+
+
+def test_a_proof_never_mixes_pairs_of_both_kinds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_later(setting: Applied) -> Any:
+        calls.append(setting)
+        return Run("crashed", 2.0, why="planted") if len(calls) > 6 else lower_precision(setting)
+
+    calls: list[Applied] = []
+    program = Simulated(FakeClock(), lower_precision, within=fails_later)
+    result = run(program, place, monkeypatch, only=("autocast", "garbage"))
+    assert [setting.knob for setting in result.settings] == ["autocast"]
+    assert result.verdict is not None and any("separate runs" in note for note in result.verdict.notes)
 
 
 def test_switched_settings_with_other_results_are_not_offered(

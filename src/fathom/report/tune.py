@@ -125,7 +125,7 @@ def _headline(result: Tuned, width: int) -> Iterator[Text]:
     low, high = (100 * (1 - bound) for bound in reversed(verdict.interval))
     yield Text.assemble((" PROVEN ", "bold green"), f" The {what} is {100 * gain:.1f} % shorter")
     same = ", ".join(agreement.place for agreement in verdict.agreement)
-    text = f"99 % interval {low:.1f} to {high:.1f} %, {verdict.timings[0].pairs} pairs of fresh runs"
+    text = f"99 % interval {low:.1f} to {high:.1f} %, {verdict.timings[0].pairs} pairs"
     yield from paragraph(" " * LABEL, f"{text}; {same} agree" if same else text, width)
 
 

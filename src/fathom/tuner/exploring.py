@@ -263,7 +263,7 @@ def _measured(choice: Choice, outcome: Outcome) -> Measured:
 
 def _add(result: Measured, outcome: Outcome) -> None:
     result.logs += outcome.logs
-    result.within = len(outcome.logs) > 1
+    result.within = len(outcome.logs) > 1 and (result.within or len(result.logs) == len(outcome.logs))
     result.seconds, result.last_s = max(result.seconds, outcome.run.seconds), outcome.run.seconds
     if not outcome.logs:
         result.status, result.why = outcome.run.status, outcome.run.why

@@ -134,12 +134,25 @@ def prove(
     """
     trial = trial_of(search, choice)
     switches = first is None and paired.can_switch(trial)
-    proof = (Switched if switches else Separate)(paired, trial, lambda: budget.left_s + OVER * budget.total_s)
+    proof = (Switched if switches else Separate)(paired, trial, lambda: _left_s(budget))
     proof.begun = [first] if first else []
+    verdict = _proven(proof, choice, budget, margin, say)
+    if proof.mixed:  # pairs of both kinds say nothing together
+        notes, proof = proof.notes, Separate(paired, trial, lambda: _left_s(budget))
+        proof.notes = notes
+        verdict = _proven(proof, choice, budget, margin, say)
+    verdict.notes += proof.notes
+    return verdict
+
+
+def _left_s(budget: Budget) -> float:
+    return budget.left_s + OVER * budget.total_s
+
+
+def _proven(proof: Separate, choice: Choice, budget: Budget, margin: float, say: Say) -> Verdict:
+    paired = proof.paired
     left_s = budget.left_s - PATCH_RUNS * paired.run_s
     settings = Settings(margin=margin, budget_s=max(0.0, left_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
     allow = ("nothing-compared",) if paired.runner.steps.until is not None else ()
-    verdict = prove_steps(proof.run, names, settings, paired.agree, allow, budget.clock, paired.rounding)
-    verdict.notes += proof.notes
-    return verdict
+    return prove_steps(proof.run, names, settings, paired.agree, allow, budget.clock, paired.rounding)

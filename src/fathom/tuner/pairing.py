@@ -26,6 +26,7 @@ LEAST_PATIENCE_S = 5.0
 COMPARED = 8  # latest runs of the baseline, with which results are compared
 RECENT = 4  # runs from which the duration of the next one is expected
 DISTURBED = 0.1  # difference of the logarithms of two runs of the baseline from which the slower is left out
+FEWEST = 2  # runs of the baseline, whose results scatter
 FEW = 3  # runs of the baseline, whose scatter is not known
 ROUNDED = 4  # runs of the baseline that round at random; two give an uncertain scatter
 
@@ -165,8 +166,10 @@ class Paired:
         patience_s = self._patience_s(trial) + SLOWEST * self.longer_s
         without, under = self.runner.switched(trial.setting, patience_s)
         self.seconds.append(under.seconds)
-        if under.status in ("crashed", "no steps"):
+        if under.status not in ("done", "too slow"):
             self._alone.add(repr(trial.setting))
+        if under.status == "no steps":  # the program ends before the last block, under any setting
+            self.runner.switches = None
         logs = of_groups(without.samples, under.samples) if under.status == "done" else []
         self.scatter += [float(np.std(logs, ddof=1))] if len(logs) > 1 else []
         return Timed(trial, under, logs)
@@ -214,7 +217,9 @@ class Paired:
         A run that switched has the results of both, so one that gained is repeated once without switching.
         """
         run, log = timed.run, float(np.mean(timed.logs)) if timed.logs else 0.0
-        if timed.logs and log < 0 and not run.arrays:
+        if len(timed.logs) > 1 and log < 0:  # it switched
+            if len(self.runs) < FEWEST:  # one run has no scatter, by which results may differ
+                self._last = self._base()
             key = repr(timed.trial.setting)
             run = self._judged[key] = self._judged.get(key) or self._tried(timed.trial)
         if run.status != "done" or not timed.logs:

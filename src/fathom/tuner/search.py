@@ -96,13 +96,16 @@ class Search:
 
     def _resume(self) -> None:
         """Read the results of an earlier search; enqueue the single settings in a new one."""
-        state = self._optuna.trial.TrialState
+        state, left = self._optuna.trial.TrialState, dict[str, Any]()
         for trial in self._study.trials:
             if trial.state == state.COMPLETE:
                 self._note(_choice(trial.params), trial.user_attrs)
-            elif trial.state == state.RUNNING:  # its search was killed
+            elif trial.state == state.RUNNING:  # its search was killed, or left it for a longer budget
                 self._study.tell(trial.number, state=state.FAIL)
-                self._study.enqueue_trial(trial.params)
+                left[key(_choice(trial.params))] = trial.params
+        for name, params in left.items():
+            if name not in self.measured:
+                self._study.enqueue_trial(params)
         if not self._study.trials:
             for knob, value in in_order(self.knobs.values(), self.known):
                 self.enqueue({knob.id: value.name})
@@ -137,8 +140,8 @@ class Search:
 
     def _note(self, choice: Choice, about: dict[str, Any]) -> None:
         known = self.measured.setdefault(key(choice), Measured(choice))
+        known.within = about.get("within", False) and (known.within or not known.logs)
         known.logs += about.get("logs", [])
-        known.within = about.get("within", False)
         known.seconds = max(known.seconds, about.get("seconds", 0.0))
         known.last_s = about.get("last_s", known.seconds)
         if about.get("status", "done") != "done":

@@ -13,7 +13,7 @@ from fathom.tuner.running import Run
 
 RESULTS, MOST_RESULTS = 2, 6  # runs of each side that do not switch, whose results are compared
 DIFFERENT = 3.0  # standard errors by which these runs may differ from those that switch
-LEAST_DIFFERENCE = 0.1  # of the logarithm of the ratio
+LEAST_DIFFERENCE = 0.03  # of the logarithm of the ratio
 UNLIKE = (
     "Separate runs give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
     " separate runs."
@@ -25,13 +25,14 @@ Samples = tuple[list[float], Metrics]  # ns per step, and results
 class Separate:
     """Each block is a process under one side's settings.
 
-    `begun` has runs of the candidate that are already made. No run of it may take more than `left_s`.
+    `begun` holds earlier runs of the candidate. No run of it may take more than `left_s`.
     """
 
     def __init__(self, paired: Paired, trial: Trial, left_s: Callable[[], float]) -> None:
-        self.paired, self.trial, self._left_s = paired, trial, left_s
+        self.paired, self.trial, self.left_s = paired, trial, left_s
         self.begun: list[Run] = []
         self.notes: list[str] = []
+        self.mixed = False  # pairs of both kinds say nothing together
 
     def run(self, side: str) -> Samples:
         """Run a side once. Raises SideError."""
@@ -44,11 +45,13 @@ class Separate:
         else:
             done = self.begun.pop() if self.begun else self.paired.timed_run(self.trial, self._patience_s())
         if done.status != "done":
-            raise SideError("hangs" if done.status == "too slow" else "raises", done.why or done.status)
+            late = "; the budget has no more time" if self.left_s() <= 0 else ""
+            code = "hangs" if done.status == "too slow" else "raises"
+            raise SideError(code, (done.why or done.status) + late)
         return done
 
     def _patience_s(self, more_s: float = 0.0) -> float:
-        return min(self.paired.longest_s + self.trial.patience_s + more_s, self._left_s())
+        return max(0.0, min(self.paired.longest_s + self.trial.patience_s + more_s, self.left_s()))
 
 
 class Switched(Separate):
@@ -63,7 +66,7 @@ class Switched(Separate):
         self._alone: dict[str, list[Run]] = {BASELINE: [], CANDIDATE: []}
         self._failed: dict[str, SideError] = {}  # by side, raised when it is asked for
         self._waiting: dict[str, Samples] = {}
-        self._switches = True
+        self._switches, self._pairs = True, 0
 
     def run(self, side: str) -> Samples:
         """Run both sides in one process, and return one of them; the other one is returned next."""
@@ -90,14 +93,15 @@ class Switched(Separate):
         self.paired.seconds.append(under.seconds)
         why = self._why_not(without, under)
         if why:
-            self._switches = False
+            self._switches, self.mixed = False, self._pairs > 0
             self.notes.append(why)
             return {}
+        self._pairs += 1
         blocks = (BASELINE, without), (CANDIDATE, under)
         return {side: (run.samples, self._results(side)) for side, run in blocks}
 
     def _why_not(self, without: Run, under: Run) -> str:
-        """Return why a run that switched the settings says nothing about them; "" if it does."""
+        """Return why a run that switched the settings cannot be used; "" if it can."""
         if under.status != "done":
             return FAILED.format(under.why or under.status)
         within = _log([without], [under])
@@ -112,7 +116,7 @@ class Switched(Separate):
         return _log(self._alone[BASELINE], self._alone[CANDIDATE])
 
     def _is_alike(self, within: float) -> bool:
-        """Return whether separate runs may be as fast as those that switch say."""
+        """Return whether separate runs are consistent with the switched ones."""
         scatter = [
             float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in self._alone.values()
         ]

@@ -174,7 +174,7 @@ class _Tuning:
         return Steps(WARM + ahead, counted, min(10, counted), self.options.until)
 
     def _switches(self) -> Switches | None:
-        """Return the blocks of a run that switches settings; None if they would take too long.
+        """Return the blocks of a run that switches settings; None if they take too long or change nothing.
 
         A block leaves out what the loader's workers made ahead of it.
         """
@@ -183,11 +183,9 @@ class _Tuning:
         every = max(LEAST_BLOCK, steps.counted // BLOCKS, 2 * skip)
         switches = Switches(steps.warm, skip, every, GROUPS)
         step_s = (self.examination.step.basis_ms or 100.0) / 1e3
-        return (
-            switches
-            if switches.steps * step_s <= MOST_SWITCHED * max(RUN_S, steps.counted * step_s)
-            else None
-        )
+        is_short = switches.steps * step_s <= MOST_SWITCHED * max(RUN_S, steps.counted * step_s)
+        is_captured = self.examination.step.kind == "replay"  # graphs keep the settings of their capture
+        return switches if is_short and not is_captured else None
 
     def _calibrate(self) -> None:
         """Run the program as it is, and check that the budget suffices."""
@@ -207,7 +205,7 @@ class _Tuning:
             raise self._too_short(f"a run takes {first.seconds:.0f} s", first.seconds)
 
     def _least_runs(self) -> int:
-        """Return the number of runs that may suffice: for a proof at once if a large gain is predicted."""
+        """Return the least number of runs; fewer if a large predicted gain can be proven at once."""
         return PROOF_RUNS + 1 if self.search.hope(LARGE) else LEAST_RUNS
 
     def _too_short(self, why: str, run_s: float) -> BadInputError:

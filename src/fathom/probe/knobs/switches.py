@@ -13,7 +13,9 @@ from weakref import WeakKeyDictionary
 from fathom.probe.session import Session
 
 Switch = Callable[[Session, list[Any], Any], AbstractContextManager[None]]  # with modules, and the value
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # calls by module, kept while they are off
+# Compiled calls and cast forward passes by module, kept while they are off: Dynamo compiles each new one.
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_cast: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -47,8 +49,10 @@ def _autocast(session: Session, modules: list[Any], value: Any) -> Iterator[None
     torch = session.torch
     own = [(module, module.__dict__.get("forward")) for module in modules]
     for module in modules:
-        device = next(module.parameters()).device.type
-        module.forward = torch.autocast(device, dtype=getattr(torch, value))(module.forward)
+        if module not in _cast:
+            device = next(module.parameters()).device.type
+            _cast[module] = torch.autocast(device, dtype=getattr(torch, value))(module.forward)
+        module.forward = _cast[module]
     yield
     for module, forward in own:
         if forward is None:

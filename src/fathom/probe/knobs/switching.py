@@ -1,7 +1,7 @@
 """The time of a program's steps with and without settings that are switched on and off while it runs.
 
-Processes of one program differ by 5 to 30 %, which hides what a setting gains. Blocks of steps of one
-process, in turns, differ far less. The device is waited for at both ends of a block, so that no block is
+Processes of one program differ by 5 to 30 %, which hides what a setting gains. Alternating blocks of steps in
+one process differ far less. The device is waited for at both ends of a block, so that no block is
 timed with the work of another.
 """
 
@@ -67,7 +67,12 @@ class Switching:
             return
         self._on = ExitStack()
         for name, value in self._acts.items():
-            self._on.enter_context(SWITCHES[name](self._session, self.modules, value))
+            try:
+                self._on.enter_context(SWITCHES[name](self._session, self.modules, value))
+            except Exception as error:  # the run is useless: it ends with a note
+                self._session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")
+                self._session.stop()
+                return
 
     def _now(self) -> int:
         cuda = self._session.torch.cuda
