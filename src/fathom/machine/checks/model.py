@@ -29,8 +29,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     files, variables or calls, `applies` the hosts. `costs` is what a failure costs, with its source; `source`
     explains the setting. `weight`, up to 1000, orders the checks, the costliest first: a new one goes between
     rows that cost more and rows that cost less. `tips` are those that a failure breaks (`fathom.tips`).
-    `tables.py` has the fields that all rows of a table or of a
-    reader share, which a row may leave out.
+    `tables.py` has the fields that all rows of a table or of a reader share, which a row may leave out.
     """
 
     id: str

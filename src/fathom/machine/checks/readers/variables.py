@@ -93,7 +93,10 @@ def number(host: Host, check: Check) -> Observation:
 
 @reader("limit")
 def limit(host: Host, check: Check) -> Observation:
-    """Check that this process's soft limit `name` is at least `at_least`, in its unit."""
+    """Check that this process's soft limit `name` is at least `at_least`, in `unit`.
+
+    The path `only_with` must exist.
+    """
     using = check.using
     if "only_with" in using and not host.paths(using["only_with"]):
         return unfit(f"there is no /{using['only_with']}")
