@@ -124,7 +124,7 @@ class Paired:
         return ROUNDED * self.base_s if self.rounded is None and self._has_losses() else 0.0
 
     def measure(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Outcome]:
-        """Run the trials between two runs of the baseline."""
+        """Run the trials, and compare their times and results with the baseline's."""
         return [self.outcome(timed) for timed in self.timed(trials, seen)]
 
     def can_switch(self, trial: Trial) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fathom.errors import BadInputError, raised
-from fathom.probe.knobs import SWITCHES
+from fathom.probe.knobs import ORDER, SWITCHES
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
 from fathom.sounding import step_times
@@ -81,7 +81,7 @@ class Switches:
 
     @property
     def steps(self) -> int:
-        return 2 * self.warm + 4 * self.groups * (self.skip + self.every)
+        return 2 * self.warm + len(ORDER) * self.groups * (self.skip + self.every)
 
 
 class Runner:

@@ -56,7 +56,7 @@ class Measured:
         return 1 - math.exp(median(self.logs)) if self.logs else None
 
     def weight(self, error: float) -> float:
-        """The number of ratios of processes, with this standard error, that say as much about it."""
+        """Return how many ratios of separate runs, with this standard error, are as informative as these."""
         count = len(self.logs)
         if not self.within or count < PAIRS:
             return count

@@ -2,3 +2,4 @@
 
 from fathom.probe.knobs.acts import ACTS, install
 from fathom.probe.knobs.switches import SWITCHES
+from fathom.probe.knobs.switching import ORDER

@@ -15,10 +15,10 @@ from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, around
 from fathom.probe.knobs import layers, loading, rounding, switching
 from fathom.probe.knobs.switches import OF_MODULES, SWITCHES
+from fathom.probe.knobs.switching import PART, failed
 from fathom.probe.plain import is_plain
 from fathom.probe.session import Session
 
-PART = "putting settings in place"
 _patches = Patches()  # never undone: the settings stay after the recording has ended
 _stay = ExitStack()  # never closed, either
 
@@ -97,6 +97,6 @@ def install(session: Session) -> None:
         try:
             ACTS[name](session, value)
         except Exception as error:
-            session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")
+            failed(session, name, value, error)
     if session.plan.switched:
         switching.install(session, session.plan.switched)

@@ -70,7 +70,7 @@ class Switching:
             try:
                 self._on.enter_context(SWITCHES[name](self._session, self.modules, value))
             except Exception as error:  # the run is useless: it ends with a note
-                self._session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")
+                failed(self._session, name, value, error)
                 self._session.stop()
                 return
 
@@ -87,6 +87,11 @@ class Switching:
             path = os.path.join(self._session.raw, f"switched-{os.getpid()}.json")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(json.dumps(self._blocks))
+
+
+def failed(session: Session, name: str, value: Any, error: Exception) -> None:
+    """Note that a setting could not be put in place."""
+    session.note(PART, f"{name} = {value}: {type(error).__name__}: {error}")
 
 
 def install(session: Session, plan: dict[str, Any]) -> None:

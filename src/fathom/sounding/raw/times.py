@@ -7,7 +7,7 @@ from pathlib import Path
 from fathom.sounding.raw.folder import read
 from fathom.sounding.raw.steps import marks
 
-SETTINGS = "putting settings in place"  # the subject of a note (probe/knobs/acts.py)
+SETTINGS = "putting settings in place"  # the subject of a note (probe/knobs/switching.py)
 
 
 def step_times(folder: Path) -> tuple[list[int], list[str]]:
