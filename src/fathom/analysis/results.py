@@ -348,6 +348,7 @@ class Finding(msgspec.Struct):
 
     `gain_ms` is the time per step that fixing it saves, with the interval `low_ms` to `high_ms`, predicted by
     replaying `changes`. It is null if the finding costs no time, or if no prediction is possible.
+    `with_graphs_ms` is what compiling the model with CUDA graphs saves, if that is more.
     """
 
     id: str
@@ -368,6 +369,7 @@ class Finding(msgspec.Struct):
     technique: str | None = None  # of the lab, that best demonstrates the fix
     observed: bool = False  # the gain was measured (`fathom run --what-if`), not predicted
     predicted_ms: float | None = None  # the prediction for an observed gain
+    with_graphs_ms: float | None = None
     unpredicted: str = ""  # the reason why there is no prediction although it costs time
     action: str = ""  # the remedy as one imperative sentence
     saves_per_day: Money | None = None  # per GPU; null without a price or a gain

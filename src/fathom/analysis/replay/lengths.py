@@ -14,7 +14,7 @@ from fathom.analysis.ledger import Ledger
 from fathom.analysis.peers import Meetings
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.changes import EXPOSED, Change
-from fathom.analysis.replay.model import FLOOR, QUICKEST, Model, pace_for
+from fathom.analysis.replay.model import FLOOR, QUICKEST, UNDISTURBED, Model, pace_for
 from fathom.analysis.replay.recorded import ReplayedDevice, clean_of, first_device
 from fathom.analysis.replay.weights import moving_ns
 from fathom.analysis.rows import INFLATED, busy_ms
@@ -84,13 +84,13 @@ class ReplayedSteps:
     def pace(self) -> float:
         """Ratio of clean to profiled host time for which the replay is as long as the clean step.
 
-        It is QUICKEST if the device hides the host. A difference beyond the host's idle time counts as
+        It is the usual one if the device hides the host. A difference beyond the host's idle time counts as
         profiling overhead, as in the ledger.
         """
         if self.clean is None or self.device is None:
             return 1.0
         if not self._pace_known:
-            return QUICKEST
+            return self._usual_pace
         if self.clean.median_ms >= self._recorded:
             return 1.0
         before = self.device.by_entry(self._ledger)
@@ -99,6 +99,12 @@ class ReplayedSteps:
         if host_ms <= 0:
             return 1.0
         return pace_for(goal, lambda host: float(self._steps(host=host).mean()), self._recorded)
+
+    @property
+    def _usual_pace(self) -> float:
+        """The pace of recordings made in the same way, which matters if the step does not show its own."""
+        ranks = {rank.rank: rank.facts for rank in self.store.manifest.ranks}
+        return UNDISTURBED if ranks[self._device.rank].get("timeline") == "cupti" else QUICKEST
 
     @cached_property
     def _ledger(self) -> Ledger:

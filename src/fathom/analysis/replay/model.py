@@ -29,6 +29,7 @@ from fathom.sounding import Store
 
 STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 QUICKEST = 0.56  # ratio of the host's clean to its profiled time (benchmarks/results/cost.json, launch_bound)
+UNDISTURBED = 0.9  # the same where only device work was recorded (benchmarks/results/timeline_cost.json)
 FLOOR = QUICKEST / 2  # no host is faster
 PACES = np.linspace(FLOOR, 1.0, 2**12 + 1)  # of which the pace of the clean steps is one
 CALLS = r"^c10d::(.+?)_?$"  # ops that put a collective into the backend's queue

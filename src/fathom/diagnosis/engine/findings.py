@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fathom.analysis import Abstained
-from fathom.analysis.results import Finding, Where
+from fathom.analysis.replay import Gain
+from fathom.analysis.results import Evidence, Finding, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.predict import gain_of, observed, predict
 from fathom.diagnosis.kinds import kinds
@@ -14,6 +15,8 @@ from fathom.diagnosis.rules.candidates import on_processor
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 LEAST = 0.01  # of the step: smaller gains are not reported
+MORE = 0.1  # of the gain: with CUDA graphs, less more is not worth their restrictions
+GRAPHS = 'saved by compiling with CUDA graphs, as mode="reduce-overhead" does'
 
 
 def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[list[Finding], list[Abstained]]:
@@ -33,7 +36,18 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
     headline = signals.get("step.headline_ms").value or step_ms
     settled = sorted((in_clean(sized, ledger, clean, headline) for sized in kept), key=order)
-    return [_finding(signals, sized, headline) for sized in settled], [*abstained, *refused]
+    return [
+        _finding(signals, sized, headline, _with_graphs(signals, sized, headline)) for sized in settled
+    ], [*abstained, *refused]
+
+
+def _with_graphs(signals: Signals, sized: Sized, step_ms: float) -> float | None:
+    """Return the gain if CUDA graphs launch the fixed program's kernels too; None if that gains no more."""
+    changes = sized.candidate.graphed
+    gain = gain_of(signals, changes) if changes and sized.ms is not None else None
+    if not isinstance(gain, Gain) or gain.ms < (1 + MORE) * (sized.ms or 0.0):
+        return None
+    return min(gain.ms, step_ms)
 
 
 def _sure(sized: Sized, least: float, step_ms: float) -> bool:
@@ -95,7 +109,9 @@ def _line(signals: Signals, candidate: Candidate) -> str | None:
     return max(claimed, key=lambda work: work.ms).ran if candidate.source and claimed else candidate.source
 
 
-def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
+def _finding(
+    signals: Signals, sized: Sized, step_ms: float | None, with_graphs_ms: float | None = None
+) -> Finding:
     kind, candidate = kinds()[sized.candidate.kind], sized.candidate
     step_ms = sized.step_ms or step_ms
     return Finding(
@@ -109,10 +125,14 @@ def _finding(signals: Signals, sized: Sized, step_ms: float | None) -> Finding:
             _line(signals, candidate),
             candidate.family,
         ),
-        evidence=list(candidate.evidence),
+        evidence=[
+            *candidate.evidence,
+            *(() if with_graphs_ms is None else [Evidence(GRAPHS, with_graphs_ms, "ms")]),
+        ],
         claims=list(candidate.claims),
         unpredicted=candidate.unpredicted,
         gain_ms=sized.ms,
+        with_graphs_ms=with_graphs_ms,
         low_ms=sized.low,
         high_ms=sized.high,
         share=sized.ms / step_ms if sized.ms is not None and step_ms else None,

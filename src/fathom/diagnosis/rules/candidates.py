@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Any, TypedDict, TypeVar, cast
 
 from fathom.analysis import CPU
@@ -47,16 +47,21 @@ def mended(
 
 def saving(saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
     """Return a candidate that saves milliseconds of the largest families; `changes` are added to its own."""
-    total = family_totals(signals["kernels.work"])
-    largest = sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
-    shrunk = (
-        f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"
-        for family in largest
-        if family and total.get(family)
-    )
-    changes = (*shrunk, *fields.pop("changes", ()))
-    claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in largest]
+    changes = (*shorter(saved, signals), *fields.pop("changes", ()))
+    claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in _largest(saved)]
     return Candidate(claims=claims, changes=changes, **fields)
+
+
+def shorter(saved: dict[str, float], signals: Signals) -> Iterator[str]:
+    """Yield the changes that save these milliseconds of the largest families."""
+    total = family_totals(signals["kernels.work"])
+    for family in _largest(saved):
+        if family and total.get(family):
+            yield f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"
+
+
+def _largest(saved: dict[str, float]) -> list[str]:
+    return sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
 
 
 def in_family(family: Family, factor: float, evidence: list[Evidence], **fields: Any) -> Candidate:

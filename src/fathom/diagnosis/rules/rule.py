@@ -23,7 +23,7 @@ class Candidate(msgspec.Struct, frozen=True):
     as a share of the gain. `confidence`, from 0 to 1, is the probability that the cause is present. If the
     gain exceeds `claims`, the rest is claimed from rows with the entries `spill`. With `given` changes, the
     gain is the difference that `changes` make beyond them; a cause that is only visible because of another
-    one gains nothing.
+    one gains nothing. With `graphed` changes, CUDA graphs replace the launches of the fixed program too.
     """
 
     kind: str = ""  # the kind of its rule, which may leave it out unless it has several
@@ -31,6 +31,7 @@ class Candidate(msgspec.Struct, frozen=True):
     evidence: list[Evidence] = []
     changes: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    graphed: tuple[str, ...] = ()
     spill: tuple[str, ...] = ()
     part: float = 1.0
     gain_ms: float | None = None

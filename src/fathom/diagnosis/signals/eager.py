@@ -20,7 +20,7 @@ from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
-from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
+from fathom.diagnosis.signals.shapes import dtypes_of, lists_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.sounding import COMPILER
@@ -43,10 +43,17 @@ KEPT = re.compile(
 LIBRARY = re.compile(
     r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
 )
-# Gradients of rows that were read by index: eager mode sorts the indices, a generated kernel adds atomically.
-SCATTER = re.compile(r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)")
-SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward)$")
-PUT, VALUES = "aten::_index_put_impl_", 2  # the argument with the rows
+# Rows that are added up by index, and gradients of rows that were read by index, for which eager mode sorts the
+# indices: a generated kernel adds atomically.
+SCATTER = re.compile(
+    r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)|aten::(index|scatter)_add_?( >|$)"
+)
+SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward|(index|scatter)_add_?)$")
+# The argument with the rows that are moved, of ops without a formula for their bytes.
+ROWS = {"aten::_index_put_impl_": 2} | {
+    f"aten::{name}_add{_}": 3 for name in ("index", "scatter") for _ in ("", "_")
+}
+CAT = "aten::cat"
 BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
 SCATTERED, HALF, HOPPER = "scattered", "BFloat16", 9  # before Hopper, it is left to the library for bfloat16
 COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
@@ -116,6 +123,7 @@ def fusible(recorded: Recorded) -> Eager:
         chains=fused.chains / steps,
         ops=tuple(row.op for row in fused.longest),
         host=_host(recorded, rows, fused),
+        optimizer=_optimizer_share(recorded),
         source=first and first.source,
         module=first and first.module,
     )
@@ -150,7 +158,7 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     works = works_of(calls)
     known = pl.Series(owner >= 0)
     share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
-    needs = pl.when(known).then(works["bytes"].fill_null(_put(rows)))
+    needs = pl.when(known).then(works["bytes"].fill_null(_by_index(rows)).fill_null(_of_lists(rows)))
     rows = rows.with_columns(needs=needs).with_columns(needs=pl.col("needs") * share)
     sizes = {text: _numel(text) for text in rows["shapes"].unique()}
     rows = rows.with_columns(numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64))
@@ -158,20 +166,39 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
 
 
-def _put(rows: pl.DataFrame) -> pl.Series:
+def _by_index(rows: pl.DataFrame) -> pl.Series:
     """Return the bytes that moving rows to their places needs, without their indices; null for other ops."""
     calls = rows.select(pl.col("path").list.last(), "shapes", "dtypes")
-    known = {call: _put_bytes(*call[1:]) for call in calls.unique().iter_rows() if call[0] == PUT}
+    known = {call: _index_bytes(*call) for call in calls.unique().iter_rows() if call[0] in ROWS}
     return pl.Series([known.get(call) for call in calls.iter_rows()], dtype=pl.Float64)
 
 
-def _put_bytes(shapes: str | None, dtypes: str | None) -> float | None:
+def _index_bytes(op: str, shapes: str | None, dtypes: str | None) -> float | None:
     """Return the bytes of reading the values, and of reading and writing the places that they go to."""
     sizes, types = shapes_of(shapes), dtypes_of(dtypes)
-    if len(sizes) < VALUES + 1 or not types or DTYPES.get(types[0]) is None:
+    if len(sizes) < ROWS[op] + 1 or not types or DTYPES.get(types[0]) is None:
         return None
-    target, values = prod(sizes[0]), prod(sizes[VALUES])
+    target, values = prod(sizes[0]), prod(sizes[ROWS[op]])
     return SIZE[DTYPES[types[0]]] * (values + 2.0 * min(target, values))
+
+
+def _of_lists(rows: pl.DataFrame) -> pl.Series:
+    """Return the bytes of reading and writing what `cat` joins; null for other ops.
+
+    The profiler does not record the dtypes of lists: the next kernel's op is assumed to read the result.
+    """
+    following = pl.col("dtypes").shift(-1).backward_fill()
+    calls = rows.select(pl.col("path").list.last(), "shapes", following)
+    return pl.Series(
+        [_list_bytes(shapes, dtypes) if op == CAT else None for op, shapes, dtypes in calls.iter_rows()],
+        dtype=pl.Float64,
+    )
+
+
+def _list_bytes(shapes: str | None, dtypes: str | None) -> float | None:
+    known = [SIZE[DTYPES[name]] for name in dtypes_of(dtypes) if DTYPES.get(name) is not None]
+    numel = _numel(shapes)
+    return 2.0 * known[0] * numel if known and numel else None
 
 
 def _parts(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
@@ -199,8 +226,9 @@ def _major(recorded: Recorded) -> int:
 
 
 def _numel(shapes: str | None) -> int | None:
-    """Return the number of elements of the largest input; None if unknown."""
-    return max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
+    """Return the number of elements of the largest input, or of a list of inputs; None if unknown."""
+    listed = sum(prod(shape) for shape in lists_of(shapes))
+    return listed or max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
@@ -290,8 +318,10 @@ def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
 
 
 def _gains_alone(row: Part, now: float, then: float) -> bool:
-    """Return whether one generated kernel replaces another profitably: a norm, or a slow sum over columns."""
-    slow = bool(COLUMNS.search(row.op)) and bool(row.needs) and then < SLOW * now
+    """Return whether one generated kernel replaces another profitably: a norm, a slow sum over columns, or a
+    slow concatenation.
+    """
+    slow = (bool(COLUMNS.search(row.op)) or row.op == CAT) and bool(row.needs) and then < SLOW * now
     return bool(NORMS.search(row.op)) or slow
 
 

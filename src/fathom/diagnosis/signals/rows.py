@@ -413,8 +413,8 @@ class Eager(msgspec.Struct, frozen=True):
     """The part of a step in eager mode that torch.compile would remove.
 
     `saved` is the time that fusion saves by family. `before` and `after` are the numbers of kernels that fuse
-    and of fused kernels, `chains` of runs of two or more. `host` is a factor on host time. `ops` launch the
-    chain that saves most.
+    and of fused kernels, `chains` of runs of two or more. `host` is a factor on host time, of which the
+    optimizer, which stays as it is, has the share `optimizer`. `ops` launch the chain that saves most.
     """
 
     saved: dict[str, float]
@@ -424,6 +424,7 @@ class Eager(msgspec.Struct, frozen=True):
     chains: float
     ops: tuple[str, ...] = ()
     host: float = 1.0
+    optimizer: float = 0.0
     source: str | None = None
     module: str | None = None
 

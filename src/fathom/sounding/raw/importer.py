@@ -14,7 +14,7 @@ from fathom.redaction import redact_text
 from fathom.sounding.events import integrity
 from fathom.sounding.importer import note_missing_ranks
 from fathom.sounding.manifest import COMPILER, LOADERS, Manifest, Phase, Problem, Rank
-from fathom.sounding.raw import placing, steps, tables, traces
+from fathom.sounding.raw import copies, placing, steps, tables, traces
 from fathom.sounding.raw.deaths import deaths, without_steps
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import CounterSamples, samples
@@ -115,14 +115,16 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         )
         own["memory"] = pl.concat(recorded).sort("time_ns")
     own["steps"] = _streams(traces.move(own["steps"], shifts, "mark_ns", "end_ns"))
+    own["stacks"] = traces.move(own["stacks"], shifts, "time_ns")
+    own["waits"] = traces.move(own["waits"], shifts, "start_ns", "end_ns")
     if "launches" in placed_tables:
-        placed_tables["launches"] = traces.in_order(placed_tables["launches"])
+        launches = traces.in_order(placed_tables["launches"])
+        beside = placed_tables["kernels"], own["stacks"], conform("waits", own["waits"])
+        placed_tables["launches"] = copies.waiting(launches, *beside)
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables
     problems = integrity.judged_overlaps(problems, placed_tables)
     own["steps"] = steps.classified(own["steps"], placed_tables.get("ops"))
-    own["stacks"] = traces.move(own["stacks"], shifts, "time_ns")
-    own["waits"] = traces.move(own["waits"], shifts, "start_ns", "end_ns")
     own["input"] = traces.move(own["input"], shifts, "start_ns")
     for name, frame in {**placed_tables, **own}.items():
         writer.write(number, name, frame)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import part_of, rows, spent
+from fathom.diagnosis.rules.candidates import part_of, rows, shorter, spent
 from fathom.diagnosis.rules.framework.anomalies import unchecked
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
-from fathom.diagnosis.signals import Broken, Captured, Compiled, Holds, HostWork, Preparation, Signals
+from fathom.diagnosis.signals import (
+    Broken,
+    Captured,
+    Compiled,
+    Eager,
+    Holds,
+    HostWork,
+    Preparation,
+    Signals,
+)
 
 LAUNCHES = "host-launch-bound"
 SIZES = "host-graph-sizes"
@@ -16,7 +25,8 @@ LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY)
 PYTHON = Entry.PYTHON
 LEAST = 0.08  # of the timeline's step
 PYTHONIC = 0.6  # of idle time caused by the host: above it, Python is the cause, not the number of launches
-CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # CUDA graph: one launch per step
+LEFT, LATENCY = (("dispatching", 0.02), ("python", 0.05)), "launch-latency=0.2"  # of a step in one CUDA graph
+CAPTURED = (*(f"{name}={factor}" for name, factor in LEFT), LATENCY)
 
 # If the host loses its lead to one of these, the launches did not cause the idle time after it.
 OTHERS = ("sync=0", "gc=0", "checkpoint=0", "allocator=0", "compilation=0")
@@ -54,6 +64,18 @@ def uncompiled(signals: Signals) -> list[Broken]:
     if compiled is None or compiled.regions >= RARE:
         return []
     return frames if sum(frame.share for frame in frames) >= UNCOMPILED else []
+
+
+def graphed(signals: Signals) -> tuple[str, ...]:
+    """Return the changes of compiled kernels that CUDA graphs launch; none if nothing can be fused.
+
+    The optimizer is not captured, and its share of host time stays.
+    """
+    eager: Eager | None = signals.get("framework.eager").value
+    if eager is None:
+        return ()
+    host = ((name, eager.optimizer + (1 - eager.optimizer) * factor) for name, factor in LEFT)
+    return (*shorter(eager.saved, signals), *(f"{name}={factor:.4f}" for name, factor in host), LATENCY)
 
 
 def late_launches(signals: Signals) -> Candidates:
@@ -141,6 +163,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         ],
         changes=("python=0.1",) if in_python else CAPTURED,
         given=(*OTHERS, *unchecked(signals), *_starved(signals), *worked, *prepared),
+        graphed=() if in_python else graphed(signals),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
         part=part,
         doubt=0.25 if in_python else 0.15,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fathom.diagnosis.rules.candidates import saving
-from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, late_launches
+from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, graphed, late_launches
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Eager, Signals
 
@@ -33,6 +33,7 @@ def not_compiled(signals: Signals) -> Candidates:
         source=eager.source,
         general=True,
         least=WORTH,
+        graphed=graphed(signals),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ MOSTLY = 0.5  # of the products: below it, the program chose float32 for a part
 REACHED = 0.9  # of the bfloat16 ceiling, by large products
 UNSHAPED = 0.4  # of the time with tensor cores, if sizes are unknown: small products gain little
 HALF = 0.35  # of the time in float16 without TF32: usual convolutions reach a part of the eightfold rate
-MEMORY = 0.55  # of an activation's time with half the bytes
+MEMORY = 0.55  # of the time that moving an activation takes, with half the bytes
 CONVOLVES = re.compile(r"cudnn|conv|[dw]grad|winograd", re.IGNORECASE)
 # TF32 has one switch for matrix products and one for convolutions: each names its action and its code.
 SWITCHES = {
@@ -113,7 +114,23 @@ def _mixed(signals: Signals, products: list[Work], factor: float) -> Candidate:
     works = [work for work in signals["kernels.work"] if work.entry == Entry.COMPUTE]
     floats = [work for work in works if FLOAT.search(work.family) and "Optimizer" not in work.path]
     around = [work for work in floats if work not in products]
-    return _candidate(signals, "kernels-no-mixed-precision", products, factor, (around, MEMORY))
+    return _candidate(signals, "kernels-no-mixed-precision", products, factor, *_halved(signals, around))
+
+
+def _halved(signals: Signals, around: list[Work]) -> Iterator[tuple[list[Work], float]]:
+    """Yield the work on activations with the share of its time that half the bytes leave.
+
+    Only the time that moving the bytes takes at the memory's ceiling becomes shorter: norms over few channels,
+    for example, wait for other things. All of it does where the ceiling or a family's bytes are unknown.
+    """
+    memory = rates_of(signals).get("memory")
+    rows = signals["step.ledger"] if memory else []
+    moving = {
+        row.detail: min(MS_PER_S * row.bytes / memory / row.ms, 1.0) for row in rows if row.bytes and row.ms
+    }
+    for family in dict.fromkeys(work.family for work in around):
+        mine = [work for work in around if work.family == family]
+        yield mine, 1.0 - (1.0 - MEMORY) * moving.get(family, 1.0)
 
 
 def _large(product: Product) -> bool:
