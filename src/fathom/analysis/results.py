@@ -348,7 +348,8 @@ class Finding(msgspec.Struct):
 
     `gain_ms` is the time per step that fixing it saves, with the interval `low_ms` to `high_ms`, predicted by
     replaying `changes`. It is null if the finding costs no time, or if no prediction is possible.
-    `with_graphs_ms` is what compiling the model with CUDA graphs saves, if that is more.
+    `gain_ms` is less than `alone_ms`, the gain if nothing else is fixed, where larger findings save a part of
+    it. `with_graphs_ms` is what compiling the model with CUDA graphs saves alone, if that is more.
     """
 
     id: str
@@ -369,6 +370,7 @@ class Finding(msgspec.Struct):
     technique: str | None = None  # of the lab, that best demonstrates the fix
     observed: bool = False  # the gain was measured (`fathom run --what-if`), not predicted
     predicted_ms: float | None = None  # the prediction for an observed gain
+    alone_ms: float | None = None
     with_graphs_ms: float | None = None
     unpredicted: str = ""  # the reason why there is no prediction although it costs time
     action: str = ""  # the remedy as one imperative sentence

@@ -80,6 +80,7 @@ class Session:
         self.facts = StepFacts()
         self.chooser = Chooser(plan.step_on)
         self.k = -1
+        self.compilations = 0  # that ended
         self._noted: set[tuple[str, str]] = set()
         self.trials = Trials(plan.what_if, self.note)
         self.conductor = Conductor(self)
@@ -152,6 +153,7 @@ class Session:
     def wait(self, cause: str, start: int, end: int, detail: str = "", thread: int | None = None) -> None:
         """Record a wait of this (or another) thread with a known cause."""
         thread = thread or native_id()
+        self.compilations += cause == "compilation"
         if self._summary is not None:
             self._summarise_wait(self._summary, cause, end - start, thread)
             return

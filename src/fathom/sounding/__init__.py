@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.packing import pack, packed_name
     from fathom.sounding.parts import Parts, collect
-    from fathom.sounding.raw import import_raw, step_times
+    from fathom.sounding.raw import StepTimes, import_raw, step_times
     from fathom.sounding.remote import download, is_url, upload
     from fathom.sounding.repetition import REPETITION
     from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty

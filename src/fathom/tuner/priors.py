@@ -11,6 +11,7 @@ from fathom.tuner.facts import Facts
 from fathom.tuner.knobs import Knob, Value
 
 MOST, LEAST = 0.95, 1e-4  # of the step; a value that loses time by its prediction comes last
+GRAPHS = "reduce-overhead"  # mode of torch.compile that captures CUDA graphs
 LATER = 0.3  # factor of each further value of a knob: it gains only what the values before it leave
 
 
@@ -41,11 +42,12 @@ class Prior:
 
 @dataclass(frozen=True)
 class _Gain:
-    """The gain of a finding as a share of the step, and its remedy."""
+    """The gain of a finding alone as a share of the step, and its remedy; `graphed` is that with CUDA graphs."""
 
     kind: str
     action: str
     share: float
+    graphed: float = 0.0
 
 
 def priors(knobs: Iterable[Knob], examination: Examination, facts: Facts) -> dict[str, Prior]:
@@ -58,7 +60,9 @@ def _gains(examination: Examination) -> Iterator[_Gain]:
     step_ms = examination.step.basis_ms
     for finding in examination.findings if step_ms else ():
         if finding.gain_ms and step_ms:
-            yield _Gain(finding.id, finding.action, min(MOST, finding.gain_ms / step_ms))
+            share = min(MOST, (finding.alone_ms or finding.gain_ms) / step_ms)
+            graphed = min(MOST, (finding.with_graphs_ms or 0.0) / step_ms)
+            yield _Gain(finding.id, finding.action, share, graphed)
 
 
 def _suggesting(row: Knob | Value, knob: Knob, gains: Iterable[_Gain]) -> list[_Gain]:
@@ -85,6 +89,8 @@ def _workers(value: Value) -> int:
 def _of_value(value: Value, knob: Knob, gains: list[_Gain], facts: Facts, prior: Prior) -> float | None:
     """Return the share that this value is predicted to save for itself; None for that of its knob."""
     own = max((gain.share for gain in _suggesting(value, knob, gains)), default=None)
+    if (value.acts.get("compile") or {}).get("mode") == GRAPHS:
+        own = max((gain.graphed for gain in gains if gain.graphed), default=own)
     if (workers := _workers(value)) in facts.by_workers:
         return max(own or LEAST, min(MOST, facts.by_workers[workers]))
     return None if own is None else max(own, prior.share or 0.0)

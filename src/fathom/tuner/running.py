@@ -22,7 +22,7 @@ from fathom.errors import BadInputError, raised
 from fathom.probe.knobs import ORDER, SWITCHES
 from fathom.recorder import Applied, Plan, child_environment, resolve_command
 from fathom.referee import running
-from fathom.sounding import step_times
+from fathom.sounding import StepTimes, step_times
 from fathom.tuner.patching.sites import Sites, read_sites
 from fathom.tuner.sandbox import Scratch
 
@@ -219,35 +219,53 @@ def _ahead(setting: Applied) -> int:
     return int(loader.get("num_workers", 0)) * int(loader.get("prefetch_factor", 2))
 
 
+def _settled(times: StepTimes, warm: int) -> int:
+    """Return the first step that is timed: after `warm` steps, and after the compiler ran for the last time.
+
+    A program that goes on compiling in the second half of its timed steps pays for that.
+    """
+    steps = len(times.began) - 1
+    first = warm if steps >= warm + LEAST_STEPS else len(times.began) // 3
+    after = int(np.searchsorted(times.began, max(times.compiled, default=0), "right"))
+    return max(first, after) if after <= steps - max(LEAST_STEPS, (steps - first) // 2) else first
+
+
 def _read(recording: Path, warm: int, watched: bool) -> Run:
-    times, notes = step_times(recording)
+    times = step_times(recording)
     arrays: dict[str, np.ndarray] = {}
     reached = None
     for file in sorted((recording / "raw").glob("witness-*.json")):
         content = json.loads(file.read_bytes())
         arrays |= {name: np.asarray(values) for name, values in content["arrays"].items()}
-        if content["reached_ns"] and times:
-            reached = float(content["reached_ns"] - times[0])
-    ns = np.diff(times)[warm:] if len(times) > warm + LEAST_STEPS else np.diff(times)[len(times) // 3 :]
+        if content["reached_ns"] and times.began:
+            reached = float(content["reached_ns"] - times.began[0])
+    ns = np.diff(times.began)[_settled(times, warm) :]
     samples = (
         [float(chunk.mean()) for chunk in np.array_split(ns, min(CHUNKS, len(ns))) if len(chunk)]
         if len(ns)
         else []
     )
-    if notes:
-        return Run("not applied", 0.0, why=notes[0])
+    if times.notes:
+        return Run("not applied", 0.0, why=times.notes[0])
     return Run("done", 0.0, samples, arrays, reached if watched else None)
 
 
 def _read_switched(recording: Path) -> tuple[Run, Run]:
-    """Return the blocks without and with the settings that the process with the most steps timed."""
-    _, notes = step_times(recording)
+    """Return the blocks without and with the settings that the process with the most steps timed.
+
+    Groups of blocks in which the compiler ran are left out.
+    """
+    notes = step_times(recording).notes
+    files = (json.loads(file.read_bytes()) for file in (recording / "raw").glob("switched-*.json"))
+    every: list[tuple[bool, float | None]] = max(files, key=len, default=[])
+    groups = [every[first : first + len(ORDER)] for first in range(0, len(every), len(ORDER))]
+    blocks = [block for group in groups if all(ns for _, ns in group) for block in group]
+    if every and not blocks:
+        notes.append("the compiler ran in every group of steps")
     if notes:
         run = Run("not applied", 0.0, why=notes[0])
         return run, run
-    files = (json.loads(file.read_bytes()) for file in (recording / "raw").glob("switched-*.json"))
-    blocks: list[tuple[bool, float]] = max(files, key=len, default=[])
-    without, under = ([ns for on, ns in blocks if on is side] for side in (False, True))
+    without, under = ([ns for on, ns in blocks if ns and on is side] for side in (False, True))
     return Run("done", 0.0, without), Run("done", 0.0, under)
 
 

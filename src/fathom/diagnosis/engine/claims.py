@@ -14,12 +14,16 @@ Row = tuple[str, str]  # entry, detail
 
 
 class Sized(msgspec.Struct, frozen=True):
-    """A candidate with its gain in milliseconds per step and the interval, None if not predicted."""
+    """A candidate with its gain in milliseconds per step and the interval, None if not predicted.
+
+    The gain shrinks where others save the same time; `alone` does not.
+    """
 
     candidate: Candidate
     ms: float | None
     low: float | None = None
     high: float | None = None
+    alone: float | None = None
     observed: bool = False  # measured in the running program
     predicted: float | None = None  # the gain predicted without the measurement
     step_ms: float | None = None  # mean step during the measurement
@@ -102,7 +106,8 @@ def in_clean(
     most = min(room, step_ms) if sized.candidate.changes and touched else step_ms
     within = min(most / sized.ms, 1.0) if sized.ms > 0 else 1.0
     high = None if sized.high is None else max(min(sized.high, step_ms), sized.ms * within)
-    return replace(moved.scaled(within), high=high)
+    alone = None if sized.alone is None else min(sized.alone, most)
+    return replace(moved.scaled(within), high=high, alone=alone)
 
 
 def order(sized: Sized) -> tuple[bool, float, float, str]:

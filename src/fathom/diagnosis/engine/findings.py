@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain
@@ -36,18 +37,17 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
     headline = signals.get("step.headline_ms").value or step_ms
     settled = sorted((in_clean(sized, ledger, clean, headline) for sized in kept), key=order)
-    return [
-        _finding(signals, sized, headline, _with_graphs(signals, sized, headline)) for sized in settled
-    ], [*abstained, *refused]
+    graphed = _with_graphs(signals, settled, headline)
+    return [_finding(signals, sized, headline, graphed) for sized in settled], [*abstained, *refused]
 
 
-def _with_graphs(signals: Signals, sized: Sized, step_ms: float) -> float | None:
-    """Return the gain if CUDA graphs launch the fixed program's kernels too; None if that gains no more."""
-    changes = sized.candidate.graphed
-    gain = gain_of(signals, changes) if changes and sized.ms is not None else None
-    if not isinstance(gain, Gain) or gain.ms < (1 + MORE) * (sized.ms or 0.0):
-        return None
-    return min(gain.ms, step_ms)
+def _with_graphs(signals: Signals, settled: list[Sized], step_ms: float) -> dict[str, float]:
+    """Return what compiling with CUDA graphs saves, for the kind of the first finding that it adds to."""
+    first = next((sized for sized in settled if sized.candidate.graphed and sized.ms is not None), None)
+    gain = gain_of(signals, first.candidate.graphed) if first else None
+    if not first or not isinstance(gain, Gain) or gain.ms < (1 + MORE) * (first.ms or 0.0):
+        return {}
+    return {first.candidate.kind: min(gain.ms, step_ms)}
 
 
 def _sure(sized: Sized, least: float, step_ms: float) -> bool:
@@ -110,10 +110,11 @@ def _line(signals: Signals, candidate: Candidate) -> str | None:
 
 
 def _finding(
-    signals: Signals, sized: Sized, step_ms: float | None, with_graphs_ms: float | None = None
+    signals: Signals, sized: Sized, step_ms: float | None, graphed: Mapping[str, float] = MappingProxyType({})
 ) -> Finding:
     kind, candidate = kinds()[sized.candidate.kind], sized.candidate
-    step_ms = sized.step_ms or step_ms
+    step_ms, with_graphs_ms = sized.step_ms or step_ms, graphed.get(kind.id)
+    further = [] if with_graphs_ms is None else [Evidence(GRAPHS, with_graphs_ms, "ms per step")]
     return Finding(
         id=kind.id,
         title=candidate.title or kind.title,
@@ -132,6 +133,7 @@ def _finding(
         claims=list(candidate.claims),
         unpredicted=candidate.unpredicted,
         gain_ms=sized.ms,
+        alone_ms=sized.alone,
         with_graphs_ms=with_graphs_ms,
         low_ms=sized.low,
         high_ms=sized.high,

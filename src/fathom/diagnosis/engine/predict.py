@@ -72,7 +72,7 @@ def _of_the_host(candidate: Candidate) -> bool:
 def _sized_by_claims(candidate: Candidate, most: float) -> Sized:
     """Return the claimed device time as the gain, because a replay needs launches."""
     ms = min(sum(claim.ms for claim in candidate.claims), most)
-    return Sized(candidate, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most))
+    return Sized(candidate, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most), alone=ms)
 
 
 def _sized(candidate: Candidate, known: Known, most: float) -> Sized:
@@ -88,7 +88,7 @@ def _sized(candidate: Candidate, known: Known, most: float) -> Sized:
     wrong = candidate.doubt * abs(part * gain.ms)
     ms, low, high = part * gain.ms, part * gain.low - wrong, part * gain.high + wrong
     within = min(most / ms, 1.0) if ms > 0 else 1.0
-    return Sized(candidate, ms * within, max(low, 0.0) * within, min(high, most))
+    return Sized(candidate, ms * within, max(low, 0.0) * within, min(high, most), alone=ms * within)
 
 
 def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Gain | Abstained | None:
@@ -116,4 +116,6 @@ def _seen(sized: Sized, left: dict[str, Trial]) -> Sized:
         return sized
     ms, low, high = (max(value, 0.0) for value in (seen.gain_ms, seen.low_ms, seen.high_ms))
     seen_in = seen.baseline_mean_ms
-    return replace(sized, ms=ms, low=low, high=high, observed=True, predicted=sized.ms, step_ms=seen_in)
+    return replace(
+        sized, ms=ms, low=low, high=high, alone=ms, observed=True, predicted=sized.ms, step_ms=seen_in
+    )

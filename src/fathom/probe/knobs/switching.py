@@ -33,7 +33,9 @@ class Switching:
         self.modules: list[Any] = []  # that the program calls
         self._on: ExitStack | None = None
         self._began = 0
-        self._blocks: list[tuple[bool, float]] = []  # whether the settings were on, and ns per step
+        # Whether the settings were on, and ns per step: None if the compiler ran.
+        self._blocks: list[tuple[bool, float | None]] = []
+        self._compiled = 0  # compilations before the block
         self._every, self._skip = every, skip
         first = 2 * warm  # of the first block
         self._sides = {warm: True} | {
@@ -49,13 +51,16 @@ class Switching:
             return
         place = (number - self._first) % (self._skip + self._every)
         if number > self._first and place == 0 and number <= self._last:
-            self._blocks.append((self._on is not None, (self._now() - self._began) / self._every))
+            ns = (self._now() - self._began) / self._every
+            compiled = self._session.compilations > self._compiled
+            self._blocks.append((self._on is not None, None if compiled else ns))
         if number == self._last:
             self._switch(False)
             self._session.stop()
         elif number in self._sides:
             self._switch(self._sides[number])
         if place == self._skip and number > self._first:
+            self._compiled = self._session.compilations
             self._began = self._now()
 
     def _switch(self, on: bool) -> None:

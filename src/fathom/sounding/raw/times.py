@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from fathom.sounding.raw.folder import read
 from fathom.sounding.raw.steps import marks
@@ -10,17 +11,24 @@ from fathom.sounding.raw.steps import marks
 SETTINGS = "putting settings in place"  # the subject of a note (probe/knobs/switching.py)
 
 
-def step_times(folder: Path) -> tuple[list[int], list[str]]:
-    """Return the times in ns at which steps began, and notes on settings that could not be put in place.
-
-    The process with the most steps counts; the others are ranks that wait for the same steps.
+class StepTimes(NamedTuple):
+    """Times in ns at which steps began and at which compilations ended, and notes on settings that could not
+    be put in place.
     """
+
+    began: list[int]
+    compiled: list[int]
+    notes: list[str]
+
+
+def step_times(folder: Path) -> StepTimes:
+    """Return the times of the process with the most steps; the others are ranks that wait for the same steps."""
     raw = read(folder)
-    times: list[list[int]] = [marks(process)["ns"].to_list() for process in raw.processes if process.clock]
+    timed = [(marks(process)["ns"].to_list(), process) for process in raw.processes if process.clock]
+    began, process = max(timed, key=lambda row: len(row[0]), default=([], None))
+    waits = process.of("wait") if process else []
+    compiled = [wait["end"] for wait in waits if wait["cause"] == "compilation"]
     notes = [
-        note["text"]
-        for process in raw.processes
-        for note in process.of("note")
-        if note.get("what") == SETTINGS
+        note["text"] for each in raw.processes for note in each.of("note") if note.get("what") == SETTINGS
     ]
-    return max(times, key=len, default=[]), notes
+    return StepTimes(began, compiled, notes)
