@@ -286,10 +286,11 @@ tuning() { # real programs tuned twice, and planted kernels; needs the extra tun
 }
 
 tuning-lanes() { # each program tuned on a GPU and its share of the cores, beside torch.compile, then tuned again; needs
-    # optuna, polars (carry.sh): 20 min on 2 GPUs, and 15 for the second searches. CPU="NAME …" WIDTH=4: on cores, too
+    # optuna, polars (carry.sh): 18 min on 4 GPUs. CPU="NAME …": on the other cores, too. MORE: other options of lanes
     IFS=, read -ra gpus <<< "$(gpus)"
     "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --width "${WIDTH:-$(($(nproc) / ${#gpus[@]}))}" \
-        --cpu ${CPU:-} ${GPU:+--gpu $GPU} --budget "${BUDGET:-230}" --compare "${COMPARE:-90}" > "$out/lanes.txt" 2>&1
+        --cpu ${CPU:-} ${GPU:+--gpu $GPU} --budget "${BUDGET:-310}" --compare "${COMPARE:-0}" ${MORE:-} \
+        > "$out/lanes.txt" 2>&1
 }
 
 serving() { # ledgers against the client, and surface depth on a server; needs transformers[serving], polars: 60 min on 2 cores

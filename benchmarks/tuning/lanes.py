@@ -3,10 +3,11 @@
     python -m benchmarks.tuning.lanes OUT [--budget 480] [--cpu NAME …] [--gpu NAME …] [--gpus 0 1] …
 
 Every program is searched twice, with different seeds. Each GPU is a lane with its own cores; the others are
-lanes for searches without a GPU. The searches of a lane follow each other, the second ones last. After the
-first search, the program runs as it is, tuned, under torch.compile and with max-autotune, in turns,
-for --compare seconds. Results are those of `benchmarks.tuning.programs`, and OUT/NAME-forms.json; all are
-written when they are known, so the command may be ended at any time.
+lanes for searches without a GPU. A free lane takes the next search: first ones before second ones, long ones
+before short ones. With --compare, the program also runs after its first search as it is, tuned, under
+torch.compile and with max-autotune, in turns, for as many seconds. Results are those of
+`benchmarks.tuning.programs`, and OUT/NAME-forms.json; all are written when they are known, so the command may
+be ended at any time.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from threading import Lock
@@ -34,6 +36,7 @@ from fathom.tuner.sandbox import Scratch
 CPU = ("gpt", "unet", "timm-jpeg", "recommender", "speech", "generate")
 GPU = ("gpt", "tables", "resnet", "answers", "unet", "frames")
 SEARCHES = (1, 2)
+GPUS, CPUS = "gpu", "cpu"  # folders of results
 MEASURE = "hbm,matmul"  # ceilings that findings on a GPU need
 MEASURE_S = 100
 LONGER = 1.6  # factor of a budget that was too short
@@ -80,7 +83,6 @@ class Lane:
     cores: frozenset[int]
     gpus: tuple[str, ...]
     out: Path
-    jobs: list[Job] = field(default_factory=list)
 
     @property
     def around(self) -> dict[str, str]:
@@ -89,17 +91,18 @@ class Lane:
         return {**os.environ, **home, "CUDA_VISIBLE_DEVICES": ",".join(self.gpus), **self.cache("search")}
 
     def cache(self, name: str) -> dict[str, str]:
-        """Return a folder for itself for compiled kernels."""
-        return {"TORCHINDUCTOR_CACHE_DIR": str(self.out / f"home-{self.name}" / f"kernels-{name}")}
+        """Return a folder for compiled kernels, which lanes share."""
+        return {"TORCHINDUCTOR_CACHE_DIR": str(self.out / f"kernels-{name}")}
 
-    def run(self, budget_s: float, compare_s: float, results: Results) -> None:
-        """Run the searches, and compare each program once after its first one."""
+    def run(self, jobs: deque[Job], budgets: Budgets, compare_s: float, results: Results) -> None:
+        """Run searches while there are any, and compare each program once after its first one."""
         os.sched_setaffinity(0, self.cores)  # of this thread, and the programs that it starts
         if self.gpus:
             self._measure()
-        for name, number in self.jobs:
+        while jobs:
+            name, number = jobs.popleft()
             try:
-                result = self._tuned(name, number, budget_s)
+                result = self._tuned(name, number, budgets.of(name))
             except Exception as error:  # other programs go on
                 result = {"failed": repr(error)}
             results.add((name, number), result)
@@ -144,19 +147,33 @@ def labels(result: dict[str, Any]) -> str:
     return f"{names or 'nothing proven'}, ratio {interval}, {result['runs']} runs, {result['seconds']:.0f} s"
 
 
-def lanes_of(out: Path, gpus: Sequence[str], width: int, cores: Iterable[int]) -> list[Lane]:
-    """Return a lane for each GPU, and for each `width` of the other cores."""
-    left = sorted(cores)
-    parts = [frozenset(left[first : first + width]) for first in range(0, len(left) - width + 1, width)]
-    on_gpu = [Lane(f"gpu-{gpu}", part, (gpu,), out) for gpu, part in zip(gpus, parts, strict=False)]
-    return [*on_gpu, *(Lane(f"cpu-{min(part)}", part, (), out) for part in parts[len(on_gpu) :])]
+@dataclass(frozen=True)
+class Budgets:
+    """Seconds of a search: those of a program, or else of all."""
+
+    every_s: float
+    by_name: Mapping[str, float]
+
+    def of(self, name: str) -> float:
+        return self.by_name.get(name, self.every_s)
+
+    def jobs(self, names: Sequence[str]) -> deque[Job]:
+        """Return the searches in the order in which lanes take them."""
+        able = sorted((name for name in names if not PROGRAMS[name].lacking), key=lambda name: -self.of(name))
+        return deque((name, number) for number in SEARCHES for name in able)
 
 
-def share(lanes: Sequence[Lane], names: Sequence[str]) -> None:
-    """Give the searches of the programs to the lanes in turn."""
-    jobs = [(name, number) for number in SEARCHES for name in names if not PROGRAMS[name].lacking]
-    for number, job in enumerate(jobs if lanes else ()):
-        lanes[number % len(lanes)].jobs.append(job)
+def lanes_of(
+    out: Path, gpus: Sequence[str], width: int, cores: Iterable[int], cpu_width: int | None = None
+) -> list[Lane]:
+    """Return a lane for each GPU with `width` cores, and for each `cpu_width` of the other cores."""
+    left, lanes = sorted(cores), []
+    for gpu in gpus[: len(left) // width]:
+        lanes.append(Lane(f"gpu-{gpu}", frozenset(left[:width]), (gpu,), out / GPUS))
+        left = left[width:]
+    each = cpu_width or width
+    parts = [frozenset(left[first : first + each]) for first in range(0, len(left) - each + 1, each)]
+    return [*lanes, *(Lane(f"cpu-{min(part)}", part, (), out / CPUS) for part in parts)]
 
 
 class Forms:
@@ -221,25 +238,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", type=float, default=480, help="seconds of each search")
+    parser.add_argument("--cpu-budget", type=float, help="of a search without a GPU, if it is another one")
+    parser.add_argument(
+        "--longer", nargs="*", default=[], metavar="NAME=S", help="those of some programs on a GPU"
+    )
     parser.add_argument("--cpu", nargs="*", default=CPU, choices=list(PROGRAMS))
     parser.add_argument("--gpu", nargs="*", default=GPU, choices=list(PROGRAMS))
     parser.add_argument("--gpus", nargs="*", default=())
     parser.add_argument("--width", type=int, default=4, help="cores of a lane")
+    parser.add_argument("--cpu-width", type=int, help="of a lane without a GPU, if they are others")
     parser.add_argument("--compare", type=float, default=0, help="seconds for tuned and compiled forms")
     options = parser.parse_args()
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    lanes = lanes_of(out, options.gpus, options.width, os.sched_getaffinity(0))
+    cores = os.sched_getaffinity(0)
+    lanes = lanes_of(out, options.gpus, options.width, cores, options.cpu_width)
     if not lanes:
         parser.error(f"there are fewer than {options.width} cores; give a smaller --width")
-    groups = [[lane for lane in lanes if bool(lane.gpus) == on_gpu] for on_gpu in (True, False)]
+    longer = {name: float(seconds) for name, _, seconds in (each.partition("=") for each in options.longer)}
+    on_gpu, on_cpu = Budgets(options.budget, longer), Budgets(options.cpu_budget or options.budget, {})
+    parts = ((GPUS, on_gpu, options.gpu), (CPUS, on_cpu, options.cpu))
     with ThreadPoolExecutor(len(lanes)) as pool:
         running = []
-        for group, names, part in zip(groups, (options.gpu, options.cpu), ("gpu", "cpu"), strict=True):
-            share(group, names)
-            results = Results(out / part)
-            busy = [lane for lane in group if lane.jobs]
-            running += [pool.submit(lane.run, options.budget, options.compare, results) for lane in busy]
+        for part, budgets, names in parts:
+            jobs, results = budgets.jobs(names), Results(out / part)
+            mine = [lane for lane in lanes if bool(lane.gpus) == (part == GPUS)]
+            running += [pool.submit(lane.run, jobs, budgets, options.compare, results) for lane in mine]
         for each in running:
             each.result()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import deque
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.tuning import lanes as lanes_module
-from benchmarks.tuning.lanes import Results, about, compared, lanes_of, share
+from benchmarks.tuning.lanes import Budgets, Results, about, compared, lanes_of
 from fathom.tuner.running import Run
 
 
@@ -27,13 +27,20 @@ def test_lanes_share_neither_cores_nor_gpus(gpus: int, cores: int) -> None:
     assert on_gpu == names[: len(lanes)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 12])
-def test_every_program_is_searched_twice_and_lanes_have_equal_shares(count: int) -> None:
-    lanes = lanes_of(Path(), (), 1, range(count))
-    share(lanes, ["gpt", "recommender", "speech"])
-    jobs = Counter(job for lane in lanes for job in lane.jobs)
-    assert jobs == Counter((name, n) for name in ("gpt", "recommender", "speech") for n in (1, 2))
-    assert max(len(lane.jobs) for lane in lanes) - min(len(lane.jobs) for lane in lanes) <= 1
+@pytest.mark.parametrize(("width", "cpu_width"), [(8, 6), (4, 8), (16, 1)])
+def test_lanes_without_a_gpu_have_their_width(width: int, cpu_width: int) -> None:
+    lanes = lanes_of(Path(), ["0", "1"], width, range(64), cpu_width)
+    assert [len(lane.cores) for lane in lanes if lane.gpus] == [width, width]
+    widths = [len(lane.cores) for lane in lanes if not lane.gpus]
+    assert widths == [cpu_width] * ((64 - 2 * width) // cpu_width)
+    assert sum(len(lane.cores) for lane in lanes) == len(frozenset().union(*(lane.cores for lane in lanes)))
+
+
+def test_every_program_is_searched_twice_long_ones_first() -> None:
+    budgets = Budgets(300.0, {"frames": 420.0, "tables": 230.0})
+    jobs = list(budgets.jobs(["gpt", "tables", "frames"]))
+    assert jobs == [(name, number) for number in (1, 2) for name in ("frames", "gpt", "tables")]
+    assert [budgets.of(name) for name, _ in jobs[:3]] == [420.0, 300.0, 230.0]
 
 
 def test_a_lane_without_a_gpu_hides_those_of_the_machine() -> None:
@@ -68,8 +75,7 @@ def test_a_search_whose_budget_was_too_short_is_repeated_with_a_longer_one(
     monkeypatch.setattr(lanes_module, "tuned", tuned)
     monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)
     lane = lanes_of(tmp_path, (), 1, [0])[0]
-    lane.jobs.append(("gpt", 1))
-    lane.run(100, 0, Results(tmp_path / "cpu"))
+    lane.run(deque([("gpt", 1)]), Budgets(100, {}), 0, Results(tmp_path / "cpu"))
     assert asked == ["100s", "160s"]
     kept = json.loads((tmp_path / "cpu" / "tuning.json").read_text())
     assert kept["programs"]["gpt"] == {"failed": "other"}
