@@ -116,6 +116,15 @@ def test_a_finding_of_one_value_says_nothing_about_the_others() -> None:
     assert predicted({"compile": "whole with CUDA graphs"}, known) == pytest.approx(0.4)
 
 
+def test_the_prior_is_the_gain_of_a_remedy_alone_and_that_of_cuda_graphs_its_own() -> None:
+    facts, results = Facts(WORDS, cores=8), examined(("framework-not-compiled", 1.0))
+    results.findings[0].alone_ms, results.findings[0].with_graphs_ms = 2.0, 4.5
+    compile_ = priors(knobs("compile", facts), results, facts)["compile"]
+    assert compile_.of("whole") == compile_.of("each layer") == pytest.approx(0.2)
+    assert compile_.of("whole with CUDA graphs") == pytest.approx(0.45)
+    assert compile_.because == ("framework-not-compiled",)
+
+
 def gains(
     cores: int, on_cpu: bool, workers: int = 0, alone: bool = False, **more: object
 ) -> dict[int, float]:

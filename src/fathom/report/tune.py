@@ -127,6 +127,8 @@ def _headline(result: Tuned, width: int) -> Iterator[Text]:
     same = ", ".join(agreement.place for agreement in verdict.agreement)
     text = f"99 % interval {low:.1f} to {high:.1f} %, {verdict.timings[0].pairs} pairs"
     yield from paragraph(" " * LABEL, f"{text}; {same} agree" if same else text, width)
+    for note in verdict.notes:
+        yield from paragraph(" " * LABEL, note, width, "dim")
 
 
 def _settings(settings: Sequence[Setting], width: int) -> Iterator[Text]:

@@ -133,14 +133,14 @@ def prove(
     `first` is the first of these runs, of a choice that is proven whatever this run shows.
     """
     trial = trial_of(search, choice)
-    switches = first is None and paired.can_switch(trial)
-    proof = (Switched if switches else Separate)(paired, trial, lambda: _left_s(budget))
+    proof = (Switched if paired.can_switch(trial) else Separate)(paired, trial, lambda: _left_s(budget))
     proof.begun = [first] if first else []
     verdict = _proven(proof, choice, budget, margin, say)
     if proof.mixed:  # pairs of both kinds say nothing together
         notes, proof = proof.notes, Separate(paired, trial, lambda: _left_s(budget))
         proof.notes = notes
         verdict = _proven(proof, choice, budget, margin, say)
+    proof.close()
     verdict.notes += proof.notes
     return verdict
 

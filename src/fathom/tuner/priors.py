@@ -42,7 +42,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class _Gain:
-    """The gain of a finding alone as a share of the step, and its remedy; `graphed` is that with CUDA graphs."""
+    """The gain of a finding alone as a share of the step, and its remedy; `graphed`: with CUDA graphs."""
 
     kind: str
     action: str

@@ -18,6 +18,7 @@ UNLIKE = (
     "Separate runs give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
     " separate runs."
 )
+WITHIN = "Times are those of settings switched on and off within runs, results those of separate runs."
 FAILED = "Settings could not be switched within a run ({}), so the proof is of separate runs."
 Samples = tuple[list[float], Metrics]  # ns per step, and results
 
@@ -33,6 +34,9 @@ class Separate:
         self.begun: list[Run] = []
         self.notes: list[str] = []
         self.mixed = False  # pairs of both kinds say nothing together
+
+    def close(self) -> None:
+        """Note what the user should know about the proof."""
 
     def run(self, side: str) -> Samples:
         """Run a side once. Raises SideError."""
@@ -77,6 +81,11 @@ class Switched(Separate):
         if not self._waiting and self._switches:
             self._waiting = self._both()
         return self._waiting.pop(side) if self._waiting else super().run(side)
+
+    def close(self) -> None:
+        """Note that the pairs are of runs that switched."""
+        if self._switches and self._pairs:
+            self.notes.append(WITHIN)
 
     def _run_alone(self) -> None:
         for side in (BASELINE, CANDIDATE, CANDIDATE, BASELINE) * (RESULTS // 2):
