@@ -11,7 +11,7 @@ from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
 from fathom.tuner.pairing import SLOWEST, Paired, Trial
 from fathom.tuner.running import Run
 
-RESULTS, MOST_RESULTS = 2, 6  # runs of each side that do not switch, whose results are compared
+MOST_RESULTS = 6  # runs of each side that do not switch, at most
 DIFFERENT = 3.0  # standard errors by which these runs may differ from those that switch
 LEAST_DIFFERENCE = 0.03  # of the logarithm of the ratio
 UNLIKE = (
@@ -19,6 +19,7 @@ UNLIKE = (
     " separate runs."
 )
 WITHIN = "Times are those of settings switched on and off within runs, results those of separate runs."
+OVERTIME = "the budget has no more time"
 FAILED = "Settings could not be switched within a run ({}), so the proof is of separate runs."
 Samples = tuple[list[float], Metrics]  # ns per step, and results
 
@@ -49,7 +50,7 @@ class Separate:
         else:
             done = self.begun.pop() if self.begun else self.paired.timed_run(self.trial, self._patience_s())
         if done.status != "done":
-            late = "; the budget has no more time" if self.left_s() <= 0 else ""
+            late = f"; {OVERTIME}" if self.left_s() <= 0 else ""
             code = "hangs" if done.status == "too slow" else "raises"
             raise SideError(code, (done.why or done.status) + late)
         return done
@@ -61,13 +62,15 @@ class Separate:
 class Switched(Separate):
     """The blocks of a pair come from one process, which switches the candidate's settings on and off.
 
-    Processes differ by more than most settings gain. RESULTS runs of each side, which do not switch, come
-    first: their results are compared, and where their times contradict, runs like them are the proof.
+    Processes differ by more than most settings gain. Runs of each side that do not switch come first: their
+    times have to be alike, or runs like them are the proof. Their results are compared, and so are those of
+    earlier runs, as results do not favour the candidate that was chosen for its time.
     """
 
     def __init__(self, paired: Paired, trial: Trial, left_s: Callable[[], float]) -> None:
         super().__init__(paired, trial, left_s)
         self._alone: dict[str, list[Run]] = {BASELINE: [], CANDIDATE: []}
+        self._results = {BASELINE: paired.results(), CANDIDATE: paired.results(trial)}
         self._failed: dict[str, SideError] = {}  # by side, raised when it is asked for
         self._waiting: dict[str, Samples] = {}
         self._switches, self._pairs = True, 0
@@ -88,18 +91,26 @@ class Switched(Separate):
             self.notes.append(WITHIN)
 
     def _run_alone(self) -> None:
-        for side in (BASELINE, CANDIDATE, CANDIDATE, BASELINE) * (RESULTS // 2):
+        for side in (BASELINE, CANDIDATE):
             try:
-                self._alone[side].append(self._done(side))
+                done = self._done(side)
             except SideError as error:
-                self._failed[side], self._switches = error, False
+                self._fail(side, error)
                 return
+            self._alone[side].append(done)
+            self._results[side].append(done.arrays)
+
+    def _fail(self, side: str, error: SideError) -> None:
+        self._failed[side], self._switches = error, False
 
     def _both(self) -> dict[str, Samples]:
         """Return both sides' blocks of one run; none if separate runs have to be the proof."""
         patience_s = self._patience_s(SLOWEST * self.paired.longer_s)
         without, under = self.paired.runner.switched(self.trial.setting, patience_s)
         self.paired.seconds.append(under.seconds)
+        if under.status == "too slow" and self.left_s() <= 0:
+            self._fail(CANDIDATE, SideError("hangs", OVERTIME))
+            return {}
         why = self._why_not(without, under)
         if why:
             self._switches, self.mixed = False, self._pairs > 0
@@ -107,7 +118,7 @@ class Switched(Separate):
             return {}
         self._pairs += 1
         blocks = (BASELINE, without), (CANDIDATE, under)
-        return {side: (run.samples, self._results(side)) for side, run in blocks}
+        return {side: (run.samples, self._next_results(side)) for side, run in blocks}
 
     def _why_not(self, without: Run, under: Run) -> str:
         """Return why a run that switched the settings cannot be used; "" if it can."""
@@ -117,6 +128,9 @@ class Switched(Separate):
         while not self._is_alike(within) and not self._failed:
             if len(self._alone[BASELINE]) >= MOST_RESULTS:
                 return UNLIKE.format(math.exp(self._alone_log), math.exp(within))
+            if self.left_s() < sum(runs[-1].seconds for runs in self._alone.values()):
+                self._fail(CANDIDATE, SideError("hangs", OVERTIME))
+                return ""
             self._run_alone()
         return ""
 
@@ -126,17 +140,17 @@ class Switched(Separate):
 
     def _is_alike(self, within: float) -> bool:
         """Return whether separate runs are consistent with the switched ones."""
-        scatter = [
-            float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in self._alone.values()
-        ]
-        error = max(self.paired.error, *scatter) * math.sqrt(2 / len(self._alone[BASELINE]))
+        count = len(self._alone[BASELINE])
+        known = self._alone.values() if count > 1 else ()
+        scatter = [float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in known]
+        error = max(self.paired.error, *scatter, 0.0) * math.sqrt(2 / count)
         return self._alone_log - within <= max(LEAST_DIFFERENCE, DIFFERENT * error)
 
-    def _results(self, side: str) -> Metrics:
+    def _next_results(self, side: str) -> Metrics:
         """Return results of a run that did not switch, in turns."""
-        runs = self._alone[side]
-        runs.append(runs.pop(0))
-        return runs[-1].arrays
+        results = self._results[side]
+        results.append(results.pop(0))
+        return results[-1]
 
 
 def _log(without: list[Run], under: list[Run]) -> float:
