@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 import fathom
@@ -12,7 +14,7 @@ from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, Claim, rules
 from fathom.diagnosis.signals import Eager, Signal, Signals
-from fathom.diagnosis.signals.eager import Part, _put_bytes, fuse, part_of
+from fathom.diagnosis.signals.eager import Part, _index_bytes, _numel, _of_lists, _parts, fuse, part_of
 from tests.support.findings_fakes import compute, idle, signals, work
 from tests.support.paths import EXAMPLES
 
@@ -61,14 +63,15 @@ def test_products_and_steps_end_a_chain():
     assert fuse([*chain, product, *chain], rate=1e3).chains == 2
 
 
-def test_one_kernel_alone_gains_nothing_but_a_norm_or_a_slow_sum():
+def test_one_kernel_alone_gains_nothing_but_a_norm_or_a_slow_sum_or_concatenation():
     alone = kernel("aten::gelu", 2e6, 50_000.0)
     norm = kernel("aten::native_layer_norm_backward", 2e6, 50_000.0)
     assert not sum(fuse([alone], rate=1e3).saved.values())
     assert sum(fuse([norm], rate=1e3).saved.values()) > 40_000
     for needs, gains in ((20e6, True), (40e6, False), (None, False)):  # at 1 TB/s: 20 µs, 40 µs, unknown
-        total = kernel("aten::sum", needs, 50_000.0)
-        assert (sum(fuse([total], rate=1e3).saved.values()) > 0) == gains
+        for op in ("aten::sum", "aten::cat"):
+            total = kernel(op, needs, 50_000.0)
+            assert (sum(fuse([total], rate=1e3).saved.values()) > 0) == gains
 
 
 def test_sums_over_rows_need_a_kernel_more():
@@ -86,19 +89,105 @@ def test_one_kernel_adds_up_rows_instead_of_sorting_their_indices():
     assert (result.before, result.after) == (4, 2)
     assert sum(result.saved.values()) == pytest.approx(4000 + 2 * 18_000 - 2 * 3000)
     assert fuse([sorting, other._replace(needs=None)], rate=1e3).saved == {}
+    rows = kernel("aten::index_add_", 3e6, 18_000.0, "scattered")
+    assert sum(fuse([rows], rate=1e3).saved.values()) == pytest.approx(18_000 - 3000)
+
+
+PUT, ADD = "aten::_index_put_impl_", "aten::index_add_"
+FLOATS = '["float", "", "float", "Scalar", "Scalar"]'
 
 
 @pytest.mark.parametrize(
-    ("shapes", "dtypes", "expected"),
+    ("op", "shapes", "dtypes", "expected"),
     [
-        ("[[20000, 128], [], [200000, 128], [], []]", '["float", "", "float", "Scalar", "Scalar"]', 122.88e6),
-        ("[[8192, 64], [], [4086, 64], [], []]", '["c10::BFloat16", "", "c10::BFloat16"]', 6 * 4086 * 64),
-        ("[[8192, 64]]", '["float"]', None),
-        (None, None, None),
+        (PUT, "[[20000, 128], [], [200000, 128], [], []]", FLOATS, 122.88e6),
+        (PUT, "[[8192, 64], [], [4086, 64], [], []]", '["c10::BFloat16", "", ""]', 6 * 4086 * 64),
+        (PUT, "[[8192, 64]]", '["float"]', None),
+        (PUT, None, None, None),
+        (ADD, "[[5000, 64], [], [90000], [90000, 64], []]", FLOATS, 4 * (90000 + 2 * 5000) * 64),
+        ("aten::scatter_add", "[[50], [], [900], [900]]", FLOATS, 4 * (900 + 2 * 50)),
+        (ADD, "[[5000, 64], [], [90000]]", FLOATS, None),
+        (ADD, "[[5000, 64], [], [90000], [90000, 64], []]", '["Unknown"]', None),
     ],
 )
-def test_the_bytes_of_adding_rows_to_their_places(shapes, dtypes, expected):
-    assert _put_bytes(shapes, dtypes) == expected
+def test_the_bytes_of_adding_rows_to_their_places(op, shapes, dtypes, expected):
+    assert _index_bytes(op, shapes, dtypes) == expected
+
+
+HALVES = "[[[64, 8, 32], [64, 4, 32]], []]"
+LISTED = '["TensorList", "Scalar"]'
+
+
+def calls(*rows: tuple[str, str | None, str | None]) -> pl.DataFrame:
+    """Kernels in order: the op that launched each, below another one, with its shapes and dtypes."""
+    table = [(["aten::outer", op], shapes, dtypes) for op, shapes, dtypes in rows]
+    schema = {"path": pl.List(pl.String), "shapes": pl.String, "dtypes": pl.String}
+    return pl.DataFrame(table, schema=schema, orient="row")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "following", "expected"),
+    [
+        (HALVES, '["c10::BFloat16", ""]', 2 * 2 * 64 * 12 * 32),
+        (HALVES, '["", "float"]', 2 * 4 * 64 * 12 * 32),
+        (HALVES, '["", "Scalar"]', None),  # no tensor
+        ("[[], []]", '["float"]', None),
+        (None, '["float"]', None),
+    ],
+)
+def test_the_next_kernel_tells_the_dtype_of_what_is_joined(shapes, following, expected):
+    rows = calls(("aten::cat", shapes, LISTED), ("aten::mul", "[[64, 12, 32]]", following))
+    assert _of_lists(rows).to_list() == [expected, None]
+
+
+def test_a_kernel_without_an_op_between_is_passed_over_and_the_last_has_no_dtype():
+    cat = ("aten::cat", HALVES, LISTED)
+    rows = calls(cat, ("fill", None, None), ("aten::mul", "[[64]]", '["float"]'), cat)
+    assert _of_lists(rows).to_list() == [2 * 4 * 64 * 12 * 32, None, None, None]
+    assert _of_lists(rows.clear()).to_list() == []
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        (HALVES, 64 * 12 * 32),  # all that is joined
+        ("[[64, 128], [128]]", 64 * 128),  # the largest
+        ("[[[0, 8], [0, 8]], [7]]", 7),
+        ("[[], []]", None),
+        (None, None),
+    ],
+)
+def test_the_number_of_elements_of_a_call(shapes, expected):
+    assert _numel(shapes) == expected
+
+
+BELOW = "aten::index_add_ > aten::clone"
+PUT_BY_MASK = "autograd::A > aten::_index_put_impl_ > aten::nonzero"
+
+
+@pytest.mark.parametrize(
+    ("path", "dtypes", "capability", "part"),
+    [
+        (ADD, FLOATS, "9.0", "scattered"),
+        ("aten::scatter_add", FLOATS, "8.0", "scattered"),
+        ("autograd::A > aten::scatter_add_", FLOATS, "9.0", "scattered"),
+        (BELOW, FLOATS, "9.0", "scattered"),
+        (ADD, '["c10::BFloat16"]', "9.0", "scattered"),
+        (ADD, '["c10::BFloat16"]', "8.0", "fused"),  # adds no bfloat16 atomically
+        ("autograd::A > aten::_index_put_impl_", FLOATS, "9.0", "scattered"),
+        ("aten::_index_put_impl_", FLOATS, "9.0", "kept"),  # assigns: only a gradient adds
+        ("aten::index_select", FLOATS, "9.0", "fused"),
+        ("aten::scatter_reduce_", FLOATS, "9.0", "fused"),
+    ],
+)
+def test_rows_that_are_added_by_index_are_scattered(path, dtypes, capability, part):
+    recorded = SimpleNamespace(machine={"gpus": [{"index": 0, "compute_capability": capability}]}, index=0)
+    rows = [(path.split(" > "), "kernel", dtypes), (["aten::mm"], "gemm", FLOATS)]
+    schema = {"path": pl.List(pl.String), "label": pl.String, "dtypes": pl.String}
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    assert _parts(recorded, table).to_list() == [part, "kept"]
+    masked = pl.concat([table, pl.DataFrame([(PUT_BY_MASK.split(" > "), "x", FLOATS)], schema, orient="row")])
+    assert "scattered" not in _parts(recorded, masked)  # the compiler leaves all of them to the library
 
 
 def test_kernels_over_other_sizes_do_not_fuse() -> None:

@@ -43,10 +43,11 @@ KEPT = re.compile(
 LIBRARY = re.compile(
     r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
 )
-# Rows that are added up by index, and gradients of rows that were read by index, for which eager mode sorts the
+# Rows that are added by index, and gradients of rows that were read by index, for which eager mode sorts the
 # indices: a generated kernel adds atomically.
 SCATTER = re.compile(
-    r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)|aten::(index|scatter)_add_?( >|$)"
+    r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)"
+    r"|aten::(index|scatter)_add_?( >|$)"
 )
 SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward|(index|scatter)_add_?)$")
 # The argument with the rows that are moved, of ops without a formula for their bytes.
