@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fathom.diagnosis.engine.leads import LEAST
+from fathom.diagnosis.rules.candidates import MOST_FAMILIES
 from fathom.diagnosis.rules.kernels import atomics, cache, measures, sampled
 from fathom.diagnosis.rules.kernels.attention import grows, layout_of, needed_ms
 from fathom.diagnosis.signals import Chain, Family, UnknownSignalError
@@ -155,6 +156,50 @@ def test_float32_convolutions_on_tensor_cores_could_be_narrower():
             left = 360 / 780
             saved = sum(claim.ms for claim in findings["kernels-no-mixed-precision"].claims)
             assert saved == pytest.approx(8.0 * (1 - left) + 2.0 * 0.45)
+
+
+RELU, NORM = "vectorized_elementwise_kernel<clamp<float>>", "bn_fw_kernel<float>"
+
+
+@pytest.mark.parametrize(
+    ("moved", "memory", "norm"),
+    [
+        (0.6e9, 4e12, 0.15),  # 0.6 GB at 4 TB/s: 0.15 of its millisecond
+        (0.0, 4e12, 1.0),  # unknown
+        (0.6e9, None, 1.0),
+        (9e9, 4e12, 1.0),  # no more than all of it, from a cache
+    ],
+)
+def test_half_the_bytes_save_only_the_time_that_moving_them_takes(moved, memory, norm):
+    wide = convolution("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 8.0, "float")
+    works = [wide, work(RELU, 2.0, "aten::relu"), work(NORM, 0.6, "aten::batch_norm")]
+    works.append(work(NORM, 0.4, "aten::other_norm"))  # a family's row has both
+    ledger = [compute(RELU, 2.0, bytes=8e9), compute(NORM, 1.0, bytes=moved or None)]
+    ceilings = H200 | ({"memory": memory} if memory else {})
+    given = signals(ledger, numbers_products=[], kernels_work=works, kernels_ceilings=ceilings)
+    claims = raised(given, "kernels-no-mixed-precision")["kernels-no-mixed-precision"].claims
+    saved = {claim.detail: claim.ms for claim in claims}
+    assert saved[RELU] == pytest.approx(2.0 * 0.45)
+    assert saved[NORM] == pytest.approx(1.0 * 0.45 * norm)
+
+
+def test_hidden_parts_of_a_family_move_bytes_too():
+    """Half of its 2 ms is hidden behind other work, so its bytes need half of its time, not all."""
+    wide = convolution("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 8.0, "float")
+    ledger = [compute(NORM, 1.0, bytes=4e9, own_ms=2.0)]
+    works = [wide, work(NORM, 1.0, "aten::batch_norm")]
+    ceilings = H200 | {"memory": 4e12}
+    given = signals(ledger, numbers_products=[], kernels_work=works, kernels_ceilings=ceilings)
+    claims = raised(given, "kernels-no-mixed-precision")["kernels-no-mixed-precision"].claims
+    assert {claim.detail: claim.ms for claim in claims}[NORM] == pytest.approx(0.45 / 2)
+
+
+def test_of_many_families_of_activations_the_largest_count():
+    wide = convolution("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 50.0, "float")
+    works = [work(f"kernel_{number}<float>", 0.01 * number, "aten::op") for number in range(1, 100)]
+    given = signals([], numbers_products=[], kernels_work=[wide, *works], kernels_ceilings=H200)
+    mixed = raised(given, "kernels-no-mixed-precision")["kernels-no-mixed-precision"]
+    assert len(mixed.changes) == 1 + MOST_FAMILIES and any("kernel_99<" in text for text in mixed.changes)
 
 
 def test_neither_names_nor_shapes_are_no_judgement_of_precision():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import mended, ms_of, rates_of
+from fathom.diagnosis.rules.candidates import MOST_FAMILIES, family_totals, mended, ms_of, rates_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
@@ -120,17 +120,23 @@ def _mixed(signals: Signals, products: list[Work], factor: float) -> Candidate:
 def _halved(signals: Signals, around: list[Work]) -> Iterator[tuple[list[Work], float]]:
     """Yield the work on activations with the share of its time that half the bytes leave.
 
-    Only the time that moving the bytes takes at the memory's ceiling becomes shorter: norms over few channels,
-    for example, wait for other things. All of it does where the ceiling or a family's bytes are unknown.
+    Only the time that moving the bytes takes at the memory's ceiling shrinks: norms over few channels,
+    for example, wait for other things. If the ceiling or a family's bytes are unknown, all of it does.
     """
-    memory = rates_of(signals).get("memory")
-    rows = signals["step.ledger"] if memory else []
-    moving = {
-        row.detail: min(MS_PER_S * row.bytes / memory / row.ms, 1.0) for row in rows if row.bytes and row.ms
-    }
-    for family in dict.fromkeys(work.family for work in around):
+    total = family_totals(around)
+    moving = _moving(signals)
+    for family in sorted(total, key=lambda name: -total[name])[:MOST_FAMILIES]:
         mine = [work for work in around if work.family == family]
         yield mine, 1.0 - (1.0 - MEMORY) * moving.get(family, 1.0)
+
+
+def _moving(signals: Signals) -> dict[str, float]:
+    """Return the share of each family's time that its bytes need at the memory's ceiling, if known."""
+    memory = rates_of(signals).get("memory")
+    if not memory:
+        return {}
+    known = [row for row in signals["step.ledger"] if row.entry == Entry.COMPUTE and row.bytes and row.ms]
+    return {row.detail: min(MS_PER_S * row.bytes / memory / (row.own_ms or row.ms), 1.0) for row in known}
 
 
 def _large(product: Product) -> bool:
