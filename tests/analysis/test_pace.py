@@ -1,12 +1,19 @@
-"""The host's pace: the search agrees with trying every pace."""
+"""The host's pace: the search agrees with trying every pace, and hidden hosts have a usual one."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.replay.model import PACES, pace_for
+from fathom.analysis.replay.lengths import ReplayedSteps
+from fathom.analysis.replay.model import PACES, QUICKEST, UNDISTURBED, pace_for
+from tests.support.timelines import Timeline, store_of
+
+US = 1000
 
 RISES = st.lists(st.floats(0.0, 20.0), min_size=1, max_size=5)
 SLOPES = st.lists(st.floats(0.0, 30.0), min_size=5, max_size=5)
@@ -28,3 +35,37 @@ def test_the_least_pace_that_reaches_the_goal(rises: list[float], slopes: list[f
 
     assert pace_for(goal, counted, float(lengths[-1])) == PACES[max(int(np.argmax(lengths >= goal)), 1)]
     assert len(asked) <= 24
+
+
+def launching(kernel_us: int, clean_us: int) -> Timeline:
+    """20 steps in which an op takes 10 µs for each of 100 launches, and clean steps of another length."""
+    made, took = Timeline(), max(kernel_us, 10) * US
+    made.steps(*range(0, 21 * 100 * took, 100 * took))
+    for step in range(20):
+        for number in range(100):
+            at, device = step * 100 * took + number * 10 * US, (step * 100 + number) * took
+            made.op("aten::add", at, at + 9 * US)
+            made.kernel(device + 8 * US, device + (8 + kernel_us) * US, at + 5 * US, name="add")
+    made.phase = "clean"
+    made.steps(*range(10**10, 10**10 + 21 * clean_us * US, clean_us * US))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("facts", "pace"),
+    [({"timeline": "cupti"}, UNDISTURBED), ({"timeline": "kineto"}, QUICKEST), ({}, QUICKEST)],
+)
+def test_a_host_that_the_device_hides_has_the_usual_pace(
+    facts: dict[str, str], pace: float, tmp_path: Path
+) -> None:
+    """Kernels of 40 µs: no step reveals how long a launch takes without a profiler."""
+    store = store_of(tmp_path / "s.fathom", launching(kernel_us=40, clean_us=4000))
+    store.manifest.ranks[0].facts.update(facts)
+    assert ReplayedSteps(store).pace == pace
+
+
+def test_a_host_that_is_waited_for_shows_its_pace(tmp_path: Path) -> None:
+    """Kernels of 2 µs: clean steps take 0.7 of the recorded ones, however those were recorded."""
+    store = store_of(tmp_path / "s.fathom", launching(kernel_us=2, clean_us=700))
+    store.manifest.ranks[0].facts["timeline"] = "cupti"
+    assert ReplayedSteps(store).pace == pytest.approx(0.7, abs=0.03)

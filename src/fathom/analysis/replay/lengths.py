@@ -104,7 +104,8 @@ class ReplayedSteps:
     def _usual_pace(self) -> float:
         """The pace of recordings made in the same way, which matters if the step does not show its own."""
         ranks = {rank.rank: rank.facts for rank in self.store.manifest.ranks}
-        return UNDISTURBED if ranks[self._device.rank].get("timeline") == "cupti" else QUICKEST
+        way = ranks.get(self._device.rank, {}).get("timeline")
+        return UNDISTURBED if way == "cupti" else QUICKEST
 
     @cached_property
     def _ledger(self) -> Ledger:
