@@ -66,3 +66,5 @@ def _torch_as_it_was() -> Iterator[None]:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_grad_enabled"):
         torch.set_grad_enabled(True)
+        if threads := int(os.environ.get("OMP_NUM_THREADS", "0")):
+            torch.set_num_threads(threads)

@@ -52,6 +52,7 @@ def small(monkeypatch):
     monkeypatch.setattr(latency, "QUEUE", 10)
     monkeypatch.setattr(pace, "DEVICE", "cpu")
     monkeypatch.setattr(pacing, "KINDS", pacing.KINDS[:2])  # test_gauges_pace.py measures all of them
+    monkeypatch.setattr(pacing, "PROFILED", 2)
 
 
 def measure(name: str, **more: object):

@@ -18,11 +18,20 @@ from fathom.gauges.timer import Sample
 pytestmark = [pytest.mark.programs, pytest.mark.xdist_group("pace")]
 
 
-@cache
-def paced(phase: str):
-    """The pace of a phase, measured once."""
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Torch's threads would spin while other tests use the cores; reading recordings takes the most time."""
+    monkeypatch.setattr(host_pace, "cores", lambda: 1)
+    monkeypatch.setattr(pacing, "PROFILED", 2)
+
+
+def measured(phase: str):
+    """The pace of a phase."""
     name = f"host.pace.{phase}"
     return host_pace.GAUGES[name](GaugeJob(ids=(name,), pace=0.01))
+
+
+paced = cache(measured)  # once for all tests
 
 
 @pytest.mark.parametrize("phase", PACES)
@@ -36,9 +45,8 @@ def test_the_host_has_a_pace_for_each_phase(phase):
 
 
 def test_gradients_are_as_before_when_a_gauge_ends():
-    paced.cache_clear()
     with torch.no_grad():
-        paced("foreach")
+        measured("foreach")
         assert not torch.is_grad_enabled()
 
 
