@@ -53,6 +53,7 @@ def test_a_worker_of_torchrun_succeeds_if_it_was_asked_to_end(tmp_path: Path, ma
 LOSES_PEERS = """
 import os, signal, sys
 from fathom.probe.ending import end_quietly
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 end_quietly(sys.argv[1])
 of_fathom = sys.excepthook
 def of_torch(*failure):  # the interrupt comes late: an error already ends the program
