@@ -126,10 +126,7 @@ def _finding(
             _line(signals, candidate),
             candidate.family,
         ),
-        evidence=[
-            *candidate.evidence,
-            *(() if with_graphs_ms is None else [Evidence(GRAPHS, with_graphs_ms, "ms")]),
-        ],
+        evidence=[*candidate.evidence, *further],
         claims=list(candidate.claims),
         unpredicted=candidate.unpredicted,
         gain_ms=sized.ms,

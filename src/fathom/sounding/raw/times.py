@@ -22,7 +22,7 @@ class StepTimes(NamedTuple):
 
 
 def step_times(folder: Path) -> StepTimes:
-    """Return the times of the process with the most steps; the others are ranks that wait for the same steps."""
+    """Return the times of the process with the most steps: the others are ranks that wait for it."""
     raw = read(folder)
     timed = [(marks(process)["ns"].to_list(), process) for process in raw.processes if process.clock]
     began, process = max(timed, key=lambda row: len(row[0]), default=([], None))
