@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fathom.tuner.judging import LEAST_PROOF, OVER, PROOF_RUNS, too_small, trial_of
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import Say
-from fathom.tuner.pairing import BETWEEN, LEAST_PATIENCE_S, SLOWER, Budget, Outcome, Paired, Trial
+from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
 from fathom.tuner.results import label_of
 from fathom.tuner.running import Run
 from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
@@ -22,6 +22,7 @@ KNOWN = 0.015  # standard error of a ratio's logarithm at which a candidate is n
 PROMISING = 0.02  # share of the step time from which a candidate is measured again
 COMPILED = 0.25  # share of the extra time of a first run that later ones take: kernels are on disk
 COMPILES_S = 30.0  # extra seconds of a first run: half of six programs compiled in 28 s beside an H200
+QUICKEST_S = 15.0  # extra seconds without which a form that compiles is not tried: it would be ended
 LARGE = 0.2  # predicted share of the step from which a setting may be proven without a measurement
 ENDED = "ended after {:.0f} s with compiling; give a longer --budget"
 MORE_PROOF, FAR = 8, 3.0  # pairs of a proof, and standard errors that its gain has to exceed
@@ -68,7 +69,7 @@ class Exploration:
         Its predicted gain is large, and larger than what was `measured`.
         """
         choice = self.search.hope(max(LARGE, measured))
-        least_s = LEAST_PATIENCE_S if self.search.patience_s(choice) else 0.0
+        least_s = QUICKEST_S if self.search.patience_s(choice) else 0.0
         return choice if self._proving_s() >= least_s else {}
 
     def begin(self, choice: Choice) -> tuple[Measured, Run]:
@@ -214,7 +215,7 @@ class Exploration:
         """Return the next candidate; those that have no time to compile are left for a longer budget."""
         while True:
             trial, choice = self.search.ask()
-            if not self.search.patience_s(choice) or self._measurable_s() >= LEAST_PATIENCE_S:
+            if not self.search.patience_s(choice) or self._measurable_s() >= QUICKEST_S:
                 return trial, choice
 
     def _trials(self, choices: Sequence[Choice]) -> list[Trial]:
