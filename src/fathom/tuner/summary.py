@@ -19,9 +19,9 @@ LEFT_OUT = ("ceilings", "counters", "checks", "abstained")  # of the machine in 
 
 
 def reasons(verdict: Verdict) -> str:
-    """Return the reasons for a verdict as one text."""
+    """Return the reasons for a verdict, and its notes, as sentences."""
     says = [reason.says + (f": {reason.detail}" if reason.detail else "") for reason in verdict.reasons]
-    return "; ".join([*says, *verdict.notes])
+    return " ".join(f"{text.rstrip('.')}." for text in (*says, *verdict.notes))
 
 
 def share_of(log: float | None) -> float | None:
