@@ -286,7 +286,7 @@ tuning() { # real programs tuned twice, and planted kernels; needs the extra tun
 }
 
 tuning-lanes() { # each program tuned on a GPU and its share of the cores, beside torch.compile, then tuned again; needs
-    # optuna, polars (carry.sh): 18 min on 4 GPUs. CPU="NAME …": on the other cores, too. MORE: other options of lanes
+    # optuna, polars (carry.sh): 18 min on 4 GPUs. CPU="NAME …" WIDTH=8: on the other cores, too. MORE: further options
     IFS=, read -ra gpus <<< "$(gpus)"
     "$python" -m benchmarks.tuning.lanes "$out" --gpus "${gpus[@]}" --width "${WIDTH:-$(($(nproc) / ${#gpus[@]}))}" \
         --cpu ${CPU:-} ${GPU:+--gpu $GPU} --budget "${BUDGET:-310}" --compare "${COMPARE:-0}" ${MORE:-} \

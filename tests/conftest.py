@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,17 +17,6 @@ if not Path("/dev/nvidiactl").exists():
 # How long an example takes says how busy the machine is.
 settings.register_profile("fathom", deadline=None)
 settings.load_profile("fathom")
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Let the second worker import modules from the last one on: each compiles half of a new checkout."""
-    if os.environ.get("PYTEST_XDIST_WORKER") != "gw1":
-        return
-    folders = [Path(word) for word in session.config.args if Path(word).is_dir()]
-    for path in sorted((path for folder in folders for path in folder.rglob("test_*.py")), reverse=True):
-        name = ".".join(path.resolve().relative_to(session.config.rootpath).with_suffix("").parts)
-        with suppress(Exception, pytest.skip.Exception):  # collection reports it
-            import_module(name)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups next
@@ -79,5 +66,5 @@ def _torch_as_it_was() -> Iterator[None]:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_grad_enabled"):
         torch.set_grad_enabled(True)
-        if threads := int(os.environ.get("OMP_NUM_THREADS", "0")):
+        if threads := int(os.environ.get("OMP_NUM_THREADS", "0").split(",")[0]):
             torch.set_num_threads(threads)

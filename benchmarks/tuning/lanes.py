@@ -149,7 +149,7 @@ def labels(result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Budgets:
-    """Seconds of a search: those of a program, or else of all."""
+    """Seconds of each search: the program's own, or those of every program."""
 
     every_s: float
     by_name: Mapping[str, float]
@@ -238,15 +238,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget", type=float, default=480, help="seconds of each search")
-    parser.add_argument("--cpu-budget", type=float, help="of a search without a GPU, if it is another one")
     parser.add_argument(
-        "--longer", nargs="*", default=[], metavar="NAME=S", help="those of some programs on a GPU"
+        "--cpu-budget", type=float, help="seconds of each search without a GPU (default: --budget)"
+    )
+    parser.add_argument(
+        "--longer",
+        nargs="*",
+        default=[],
+        metavar="NAME=S",
+        help="seconds of each search of these programs on a GPU",
     )
     parser.add_argument("--cpu", nargs="*", default=CPU, choices=list(PROGRAMS))
     parser.add_argument("--gpu", nargs="*", default=GPU, choices=list(PROGRAMS))
     parser.add_argument("--gpus", nargs="*", default=())
     parser.add_argument("--width", type=int, default=4, help="cores of a lane")
-    parser.add_argument("--cpu-width", type=int, help="of a lane without a GPU, if they are others")
+    parser.add_argument("--cpu-width", type=int, help="cores of a lane without a GPU (default: --width)")
     parser.add_argument("--compare", type=float, default=0, help="seconds for tuned and compiled forms")
     options = parser.parse_args()
     out = options.out.absolute()
@@ -255,6 +261,8 @@ def main() -> None:
     lanes = lanes_of(out, options.gpus, options.width, cores, options.cpu_width)
     if not lanes:
         parser.error(f"there are fewer than {options.width} cores; give a smaller --width")
+    if options.cpu and options.gpus and all(lane.gpus for lane in lanes):
+        parser.error("no cores are left for --cpu; give a smaller --width, or --cpu without names")
     longer = {name: float(seconds) for name, _, seconds in (each.partition("=") for each in options.longer)}
     on_gpu, on_cpu = Budgets(options.budget, longer), Budgets(options.cpu_budget or options.budget, {})
     parts = ((GPUS, on_gpu, options.gpu), (CPUS, on_cpu, options.cpu))

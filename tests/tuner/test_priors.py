@@ -123,6 +123,10 @@ def test_the_prior_is_the_gain_of_a_remedy_alone_and_that_of_cuda_graphs_its_own
     assert compile_.of("whole") == compile_.of("each layer") == pytest.approx(0.2)
     assert compile_.of("whole with CUDA graphs") == pytest.approx(0.45)
     assert compile_.because == ("framework-not-compiled",)
+    more = examined(("host-launch-bound", 6.0), ("framework-not-compiled", 1.0))
+    more.findings[1].with_graphs_ms = 2.0  # less than launches alone
+    compile_ = priors(knobs("compile", facts), more, facts)["compile"]
+    assert compile_.of("whole with CUDA graphs") == pytest.approx(0.6)
 
 
 def gains(

@@ -63,15 +63,17 @@ def test_groups_in_which_the_compiler_ran_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = [(on, None if number == 1 else 9.0) for number, on in enumerate(ORDER)]
-    rows = [*compiled, *((on, 2.0 if on else 4.0) for on in ORDER)]
+    rows = [*compiled, *((on, 2.0 if on else 4.0) for on in ORDER * 2)]
     without, under = blocks(tmp_path, rows, monkeypatch)
-    assert without.samples == [4.0, 4.0] and under.samples == [2.0, 2.0]
+    assert without.samples == [4.0] * 4 and under.samples == [2.0] * 4
 
 
-def test_a_setting_that_compiles_in_every_group_gets_separate_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_setting_that_compiles_in_most_groups_gets_separate_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int
 ) -> None:
-    without, under = blocks(tmp_path, [(on, None) for on in ORDER], monkeypatch)
+    rows = [*((on, None) for on in ORDER * 2), *((on, 4.0) for on in ORDER * groups)]
+    without, under = blocks(tmp_path, rows, monkeypatch)
     assert without.status == under.status == "not applied" and "compiler" in under.why
 
 

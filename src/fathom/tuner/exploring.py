@@ -13,6 +13,7 @@ from fathom.tuner.pairing import BETWEEN, SLOWER, Budget, Outcome, Paired, Trial
 from fathom.tuner.results import label_of
 from fathom.tuner.running import Run
 from fathom.tuner.search import PAIRS, PAYS, Choice, Measured, Search, key
+from fathom.tuner.sides import RESULTS
 
 ABLATION_RUNS, ABLATION_SHARE = 8, 0.15  # runs, and at most this share of the budget
 FINAL_SHARE = 0.25  # of the budget, at most, to rank the fastest candidates
@@ -113,7 +114,8 @@ class Exploration:
             return LEAST_PROOF * self.paired.base_s
         again_s = self._again_s(candidate)
         if candidate.within:
-            return self.paired.base_s + again_s + PROOF_RUNS / 2 * (again_s + self.paired.longer_s)
+            pairs_s = PROOF_RUNS / 2 * (again_s + self.paired.longer_s)
+            return self.paired.base_s + RESULTS * again_s + pairs_s
         error, gain = self.paired.error, candidate.gain or 0.0
         more = min(MORE_PROOF, round((FAR * error / max(gain, PROMISING)) ** 2))
         if gain < error / math.sqrt(len(candidate.logs)):  # chance may explain it: others are worth the time

@@ -13,6 +13,7 @@ from fathom.referee import Settings, Verdict, prove_steps
 from fathom.timing import CONFIDENCE, student
 from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import Budget, Outcome, Paired, Trial, error_of
+from fathom.tuner.results import FASTER
 from fathom.tuner.running import Run
 from fathom.tuner.search import Choice, Search
 from fathom.tuner.sides import Separate, Switched
@@ -140,7 +141,8 @@ def prove(
         notes, proof = proof.notes, Separate(paired, trial, lambda: _left_s(budget))
         proof.notes = notes
         verdict = _proven(proof, choice, budget, margin, say)
-    proof.close()
+    if verdict.verdict == FASTER:
+        proof.close()
     verdict.notes += proof.notes
     return verdict
 

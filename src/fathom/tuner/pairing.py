@@ -238,11 +238,9 @@ class Paired:
         reasons, _ = differences(known, [arrays], self.agree, self.rounding)
         return "; ".join(reason.detail or reason.code for reason in reasons)
 
-    def results(self, trial: Trial | None = None) -> list[Metrics]:
-        """Return results of earlier runs that did not switch: of the baseline, or of a trial."""
-        judged = self._judged.get(repr(trial.setting)) if trial else None
-        runs = self.runs[-COMPARED:] if trial is None else [judged] if judged else []
-        return [run.arrays for run in runs if run.status == "done"]
+    def results(self) -> list[Metrics]:
+        """Return results of the latest runs of the baseline."""
+        return [run.arrays for run in self.runs[-COMPARED:]]
 
     def rounding(self) -> list[Metrics]:
         """Return losses and weights of the baseline rounded at random, which are measured once.

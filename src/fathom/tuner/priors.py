@@ -11,7 +11,8 @@ from fathom.tuner.facts import Facts
 from fathom.tuner.knobs import Knob, Value
 
 MOST, LEAST = 0.95, 1e-4  # of the step; a value that loses time by its prediction comes last
-GRAPHS = "reduce-overhead"  # mode of torch.compile that captures CUDA graphs
+GRAPHS = "reduce-overhead"  # mode of torch.compile that captures CUDA graphs without autotuning
+CAPTURING = ("framework-not-compiled", "host-launch-bound")  # findings that know what CUDA graphs gain
 LATER = 0.3  # factor of each further value of a knob: it gains only what the values before it leave
 
 
@@ -90,7 +91,8 @@ def _of_value(value: Value, knob: Knob, gains: list[_Gain], facts: Facts, prior:
     """Return the share that this value is predicted to save for itself; None for that of its knob."""
     own = max((gain.share for gain in _suggesting(value, knob, gains)), default=None)
     if (value.acts.get("compile") or {}).get("mode") == GRAPHS:
-        own = max((gain.graphed for gain in gains if gain.graphed), default=own)
+        graphed = (gain.graphed for gain in gains if gain.kind in CAPTURING and gain.graphed)
+        own = max((*graphed, *([] if own is None else [own])), default=None)
     if (workers := _workers(value)) in facts.by_workers:
         return max(own or LEAST, min(MOST, facts.by_workers[workers]))
     return None if own is None else max(own, prior.share or 0.0)

@@ -11,6 +11,7 @@ from fathom.referee import BASELINE, CANDIDATE, Metrics, SideError
 from fathom.tuner.pairing import SLOWEST, Paired, Trial
 from fathom.tuner.running import Run
 
+RESULTS = 2  # runs of the candidate that do not switch, whose results are compared, at least
 MOST_RESULTS = 6  # runs of each side that do not switch, at most
 DIFFERENT = 3.0  # standard errors by which these runs may differ from those that switch
 LEAST_DIFFERENCE = 0.03  # of the logarithm of the ratio
@@ -18,8 +19,8 @@ UNLIKE = (
     "Separate runs give the ratio {:.2f}, and settings switched within a run {:.2f}, so the proof is of"
     " separate runs."
 )
-WITHIN = "Times are those of settings switched on and off within runs, results those of separate runs."
-OVERTIME = "the budget has no more time"
+WITHIN = "Times come from runs that switch the settings on and off, results from separate runs."
+OVERTIME, LONGER = "the budget has no more time", "give a longer --budget"
 FAILED = "Settings could not be switched within a run ({}), so the proof is of separate runs."
 Samples = tuple[list[float], Metrics]  # ns per step, and results
 
@@ -63,14 +64,14 @@ class Switched(Separate):
     """The blocks of a pair come from one process, which switches the candidate's settings on and off.
 
     Processes differ by more than most settings gain. Runs of each side that do not switch come first: their
-    times have to be alike, or runs like them are the proof. Their results are compared, and so are those of
-    earlier runs, as results do not favour the candidate that was chosen for its time.
+    times have to be alike, or runs like them are the proof, and their results are compared. Those of earlier
+    runs of the baseline are, too; the candidate's are fresh, because candidates that differed were left out.
     """
 
     def __init__(self, paired: Paired, trial: Trial, left_s: Callable[[], float]) -> None:
         super().__init__(paired, trial, left_s)
         self._alone: dict[str, list[Run]] = {BASELINE: [], CANDIDATE: []}
-        self._results = {BASELINE: paired.results(), CANDIDATE: paired.results(trial)}
+        self._results: dict[str, list[Metrics]] = {BASELINE: paired.results(), CANDIDATE: []}
         self._failed: dict[str, SideError] = {}  # by side, raised when it is asked for
         self._waiting: dict[str, Samples] = {}
         self._switches, self._pairs = True, 0
@@ -78,11 +79,11 @@ class Switched(Separate):
     def run(self, side: str) -> Samples:
         """Run both sides in one process, and return one of them; the other one is returned next."""
         if not any(self._alone.values()):
-            self._run_alone()
+            self._run_alone(BASELINE, *[CANDIDATE] * RESULTS)
+        if not self._waiting and self._switches and not self._failed:
+            self._waiting = self._both()
         if side in self._failed:
             raise self._failed[side]
-        if not self._waiting and self._switches:
-            self._waiting = self._both()
         return self._waiting.pop(side) if self._waiting else super().run(side)
 
     def close(self) -> None:
@@ -90,8 +91,8 @@ class Switched(Separate):
         if self._switches and self._pairs:
             self.notes.append(WITHIN)
 
-    def _run_alone(self) -> None:
-        for side in (BASELINE, CANDIDATE):
+    def _run_alone(self, *sides: str) -> None:
+        for side in sides:
             try:
                 done = self._done(side)
             except SideError as error:
@@ -109,9 +110,11 @@ class Switched(Separate):
         without, under = self.paired.runner.switched(self.trial.setting, patience_s)
         self.paired.seconds.append(under.seconds)
         if under.status == "too slow" and self.left_s() <= 0:
-            self._fail(CANDIDATE, SideError("hangs", OVERTIME))
+            self._fail(CANDIDATE, SideError("no-time", LONGER))
             return {}
         why = self._why_not(without, under)
+        if self._failed:
+            return {}
         if why:
             self._switches, self.mixed = False, self._pairs > 0
             self.notes.append(why)
@@ -125,13 +128,13 @@ class Switched(Separate):
         if under.status != "done":
             return FAILED.format(under.why or under.status)
         within = _log([without], [under])
-        while not self._is_alike(within) and not self._failed:
+        while not self._failed and not self._is_alike(within):
             if len(self._alone[BASELINE]) >= MOST_RESULTS:
                 return UNLIKE.format(math.exp(self._alone_log), math.exp(within))
             if self.left_s() < sum(runs[-1].seconds for runs in self._alone.values()):
-                self._fail(CANDIDATE, SideError("hangs", OVERTIME))
+                self._fail(CANDIDATE, SideError("no-time", LONGER))
                 return ""
-            self._run_alone()
+            self._run_alone(BASELINE, CANDIDATE)
         return ""
 
     @property
@@ -140,10 +143,10 @@ class Switched(Separate):
 
     def _is_alike(self, within: float) -> bool:
         """Return whether separate runs are consistent with the switched ones."""
-        count = len(self._alone[BASELINE])
-        known = self._alone.values() if count > 1 else ()
-        scatter = [float(np.std(np.log([run.step_ns for run in runs]), ddof=1)) for runs in known]
-        error = max(self.paired.error, *scatter, 0.0) * math.sqrt(2 / count)
+        every = self._alone.values()
+        logs = [np.log([run.step_ns for run in runs]) for runs in every if len(runs) > 1]
+        scatter = [float(np.std(each, ddof=1)) for each in logs]
+        error = max(self.paired.error, *scatter) * math.sqrt(sum(1 / len(runs) for runs in every))
         return self._alone_log - within <= max(LEAST_DIFFERENCE, DIFFERENT * error)
 
     def _next_results(self, side: str) -> Metrics:
