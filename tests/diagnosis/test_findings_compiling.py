@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import fathom
 from fathom.analysis.replay import Gain
@@ -210,10 +211,10 @@ LEDGER = [compute("mul", 4.0), compute("add", 2.0), idle("dispatching", 0.5)]
 WORKS = [work("mul", 4.0, "aten::mul"), work("add", 2.0, "aten::add")]
 
 
-def given(gain: Gain | None = None, **more) -> Signals:
+def given(gain: Gain | None = None, ledger=LEDGER, **more) -> Signals:
     replay = {} if gain is None else {"step.replay": type("R", (), {"gain": staticmethod(lambda _: gain)})()}
     record = {"framework.eager": EAGER, "kernels.work": WORKS, "step.mean_ms": 10.0, "host.launches": 100}
-    return signals(LEDGER, **(record | replay | more))
+    return signals(ledger, **(record | replay | more))
 
 
 def test_an_eager_program_is_told_to_compile():
@@ -221,6 +222,22 @@ def test_an_eager_program_is_told_to_compile():
     # saved by fusing in both families, and in launching by its factor
     assert finding.gain_ms == pytest.approx(2.0 + 1.0 + 0.4 * 0.5)
     assert "torch.compile" in finding.remedy and any("op by op" in line.text for line in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "optimizer", "saved"), [(0.3, 0.0, None), (4.0, 0.0, 6.92), (4.0, 0.5, 4.96)]
+)
+def test_the_first_finding_names_what_cuda_graphs_gain_where_that_is_more(waits_ms, optimizer, saved):
+    eager = replace(EAGER, optimizer=optimizer, host=0.9)
+    ledger = [*LEDGER[:2], idle("dispatching", waits_ms)]
+    result = findings(given(ledger=ledger, **{"framework.eager": eager}))[0]
+    named = [(item.id, item.with_graphs_ms) for item in result if item.with_graphs_ms is not None]
+    # both families, and the launches but for those of the optimizer and 2 % of the others
+    assert named == ([] if saved is None else [(result[0].id, pytest.approx(saved))])
+    for item in result:
+        lines = [line.value for line in item.evidence if "CUDA graphs" in line.text]
+        assert lines == ([] if item.with_graphs_ms is None else [item.with_graphs_ms])
+        assert item.gain_ms is None or item.alone_ms >= item.gain_ms - 1e-9
 
 
 def test_what_compiles_already_is_not():
