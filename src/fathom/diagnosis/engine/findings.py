@@ -42,10 +42,10 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
 
 
 def _with_graphs(signals: Signals, settled: list[Sized], step_ms: float) -> dict[str, float]:
-    """Return what compiling with CUDA graphs saves, for the kind of the first finding that it adds to."""
+    """Return what compiling with CUDA graphs saves, by the kind of the largest finding that it fixes."""
     first = next((sized for sized in settled if sized.candidate.graphed and sized.ms is not None), None)
     gain = gain_of(signals, first.candidate.graphed) if first else None
-    if not first or not isinstance(gain, Gain) or gain.ms < (1 + MORE) * (first.ms or 0.0):
+    if not first or not isinstance(gain, Gain) or gain.ms < (1 + MORE) * (first.alone or 0.0):
         return {}
     return {first.candidate.kind: min(gain.ms, step_ms)}
 

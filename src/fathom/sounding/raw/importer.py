@@ -119,7 +119,9 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     own["waits"] = traces.move(own["waits"], shifts, "start_ns", "end_ns")
     if "launches" in placed_tables:
         launches = traces.in_order(placed_tables["launches"])
-        beside = placed_tables["kernels"], own["stacks"], conform("waits", own["waits"])
+        bare = [record["burst"] for record in process.of("trace") if record.get("way") == "cupti"]
+        kernels = placed_tables["kernels"].filter(pl.col("burst").is_in(bare))  # Kineto measures calls
+        beside = kernels, own["stacks"], conform("waits", own["waits"])
         placed_tables["launches"] = copies.waiting(launches, *beside)
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables

@@ -24,6 +24,7 @@ def not_compiled(signals: Signals) -> Candidates:
     eager: Eager = signals["framework.eager"]
     if eager.before < FEW:
         return
+    launching = bool(_launching(signals, eager))
     yield compiled(
         signals,
         eager,
@@ -33,7 +34,7 @@ def not_compiled(signals: Signals) -> Candidates:
         source=eager.source,
         general=True,
         least=WORTH,
-        graphed=graphed(signals),
+        graphed=graphed(signals) if launching else (),  # graphs replace neither threads nor Python
     )
 
 
