@@ -349,8 +349,8 @@ class Finding(msgspec.Struct):
     `gain_ms` is the time per step that fixing it saves, with the interval `low_ms` to `high_ms`, predicted by
     replaying `changes`. It is null if the finding costs no time, or if no prediction is possible.
     `gain_ms` is less than `alone_ms`, the gain if nothing else is fixed, where larger findings save a part of
-    it. `with_graphs_ms` is what compiling the model with CUDA graphs saves alone, if that is
-    at least 10 % more than `alone_ms`.
+    it. `with_graphs_ms` is what compiling the model with CUDA graphs saves alone, if that is at least 10 %
+    more than `alone_ms`.
     """
 
     id: str

@@ -80,7 +80,7 @@ class Switched(Separate):
         """Run both sides in one process, and return one of them; the other one is returned next."""
         if not any(self._alone.values()):
             self._run_alone(BASELINE, *[CANDIDATE] * RESULTS)
-        if not self._waiting and self._switches and not self._failed:
+        if not self._waiting and self._switches:
             self._waiting = self._both()
         if side in self._failed:
             raise self._failed[side]

@@ -48,19 +48,20 @@ def mended(
 def saving(saved: dict[str, float], signals: Signals, **fields: Any) -> Candidate:
     """Return a candidate that saves milliseconds of the largest families; `changes` are added to its own."""
     changes = (*shorter(saved, signals), *fields.pop("changes", ()))
-    claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in _largest(saved)]
+    claims = [Claim(Entry.COMPUTE, family, saved[family]) for family in largest_families(saved)]
     return Candidate(claims=claims, changes=changes, **fields)
 
 
 def shorter(saved: dict[str, float], signals: Signals) -> Iterator[str]:
     """Yield the changes that save these milliseconds of the largest families."""
     total = family_totals(signals["kernels.work"])
-    for family in _largest(saved):
+    for family in largest_families(saved):
         if family and total.get(family):
             yield f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"
 
 
-def _largest(saved: dict[str, float]) -> list[str]:
+def largest_families(saved: dict[str, float]) -> list[str]:
+    """Return the families with the most milliseconds, the largest first."""
     return sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
 
 

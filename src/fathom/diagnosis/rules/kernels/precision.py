@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.rules.candidates import MOST_FAMILIES, family_totals, mended, ms_of, rates_of
+from fathom.diagnosis.rules.candidates import family_totals, largest_families, mended, ms_of, rates_of
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
@@ -125,7 +125,7 @@ def _halved(signals: Signals, around: list[Work]) -> Iterator[tuple[list[Work], 
     """
     total = family_totals(around)
     moving = _moving(signals)
-    for family in sorted(total, key=lambda name: -total[name])[:MOST_FAMILIES]:
+    for family in largest_families(total):
         mine = [work for work in around if work.family == family]
         yield mine, 1.0 - (1.0 - MEMORY) * moving.get(family, 1.0)
 
