@@ -7,7 +7,7 @@ lanes for searches without a GPU. A free lane takes the next search: first ones 
 before short ones. With --compare, the program also runs after its first search as it is, tuned, under
 torch.compile and with max-autotune, in turns, for as many seconds. Results are those of
 `benchmarks.tuning.programs`, and OUT/NAME-forms.json; all are written when they are known, so the command may
-be ended at any time.
+be ended at any time, and searches with a result in OUT are not repeated.
 """
 
 from __future__ import annotations
@@ -117,7 +117,10 @@ class Lane:
             say(f"forms of {name}: {error!r}")
 
     def _tuned(self, name: str, number: int, budget_s: float) -> dict[str, Any]:
-        """Search once; where a run takes too long for the budget, with a longer one."""
+        """Search once unless there is a result; where a run takes too long, with a longer budget."""
+        earlier = self.out / f"{name}-{number}.json"
+        if earlier.exists():
+            return json.loads(earlier.read_text())
         for factor in (1.0, LONGER):
             budget = f"{factor * budget_s:.0f}s"
             say(f"{name} {number} on {self.name}, {budget}")

@@ -79,3 +79,16 @@ def test_a_search_whose_budget_was_too_short_is_repeated_with_a_longer_one(
     assert asked == ["100s", "160s"]
     kept = json.loads((tmp_path / "cpu" / "tuning.json").read_text())
     assert kept["programs"]["gpt"] == {"failed": "other"}
+
+
+def test_a_search_with_a_result_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "tuned", lambda *_, **__: {"failed": "searched again"})
+    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)
+    lane = lanes_of(tmp_path, (), 1, [0])[0]
+    known = {"settings": [], "verdict": None, "tried": [], "runs": 5, "load": 0.1}
+    known |= {"seconds": 9.0, "budget_s": 9.0}
+    lane.out.mkdir(parents=True)
+    (lane.out / "gpt-1.json").write_text(json.dumps(known))
+    lane.run(deque([("gpt", 1)]), Budgets(100, {}), 0, Results(lane.out))
+    kept = json.loads((lane.out / "tuning.json").read_text())
+    assert kept["programs"]["gpt"]["ratios"] == [1.0]
