@@ -147,6 +147,14 @@ def in_mean_step(signals: Signals, ms: float) -> float:
     return ms / recorded * (signals.number("step.mean_ms", recorded) - unknown)
 
 
+def in_clean_rows(signals: Signals, claims: Iterable[Claim]) -> float:
+    """Return the milliseconds of the clean step for claims of the profiled one: equal shares of each row."""
+    clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or {}
+    profiled = {(row.entry, row.detail): row.ms for row in signals["step.ledger"]}
+    shares = (((claim.entry, claim.detail), claim.ms) for claim in claims)
+    return sum(ms / profiled[row] * max(clean.get(row, 0.0), 0.0) for row, ms in shares if profiled.get(row))
+
+
 def stalled(signals: Signals) -> float:
     """Return the milliseconds that rare long steps add to the mean step; 0 if none, or if unknown."""
     ms, mean = signals.get("step.stalled_ms").value, signals.get("step.mean_ms").value

@@ -38,7 +38,8 @@ BREAKS = re.compile(r"^aten::(_local_scalar_dense|nonzero|unique2?|_unique2|mask
 KEPT = re.compile(
     r"aten::(\w*mm|\w*bmm|mv|dot|linear|matmul|\w*convolution\w*|\w*attention\w*|\w*rnn\w*|lstm|gru|sort|topk"
     r"|cumsum|cumprod|nonzero|unique\w*|embedding_dense_backward|_embedding_bag\w*|multinomial|_ctc\w*"
-    r"|_local_scalar_dense|item|\w*fft\w*|\w*solve\w*|bincount|histc|_index_put_impl_|index_put_|_to_copy_sparse)$"
+    r"|_local_scalar_dense|item|\w*fft\w*|\w*solve\w*|bincount|histc|_index_put_impl_|index_put_|_to_copy_sparse"
+    r"|(index|scatter)_add_?)$"
 )
 LIBRARY = re.compile(
     r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
@@ -56,7 +57,9 @@ ROWS = {"aten::_index_put_impl_": 2} | {
 }
 CAT = "aten::cat"
 BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
-SCATTERED, HALF, HOPPER = "scattered", "BFloat16", 9  # before Hopper, it is left to the library for bfloat16
+PUT, SCATTERED = "aten::_index_put_impl_", "scattered"
+HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to the library
+INTEGERS = "long int"  # which are always left to it
 COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
 BATCH = re.compile(r"batch_norm")
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
@@ -107,7 +110,7 @@ def fusible(recorded: Recorded) -> Eager:
     """Return the effect on steps that run uncompiled. Raises UnknownSignalError for others, or without
     shapes.
     """
-    _check_uncompiled(recorded)
+    check_uncompiled(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
     named = rows.with_columns(op=pl.col("path").list.last().fill_null("")).select(Part._fields)
@@ -130,17 +133,17 @@ def fusible(recorded: Recorded) -> Eager:
     )
 
 
-def _check_uncompiled(recorded: Recorded) -> None:
+def check_uncompiled(recorded: Recorded) -> None:
     """Raise UnknownSignalError if there are compiled regions, generated kernels or replayed CUDA graphs."""
-    ops, kernels = recorded.ops, recorded.kernels
-    names = ops["name"].unique().drop_nulls()
+    names = recorded.ops["name"].unique().drop_nulls()
     if names.str.contains(REGION).any() or names.str.contains("CompiledFunction").any():
-        raise UnknownSignalError("parts of the program are compiled")
-    if any(GENERATED.search(name) for name in kernels["name"].unique().drop_nulls()):
         raise UnknownSignalError("parts of the program are compiled")
     if not names.str.starts_with("aten::").any():
         raise UnknownSignalError("no ops of torch were recorded")
-    if "graph_node" in kernels.columns and kernels["graph_node"].is_not_null().mean() > 0.5:  # type: ignore[operator]
+    kernels = recorded.table("kernels")
+    if any(GENERATED.search(name) for name in kernels["name"].unique().drop_nulls()):
+        raise UnknownSignalError("parts of the program are compiled")
+    if "graph_node" in kernels.columns and kernels["graph_node"].is_not_null().sum() > 0.5 * kernels.height:
         raise UnknownSignalError("most kernels are replayed from CUDA graphs")
 
 
@@ -161,7 +164,7 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
     needs = pl.when(known).then(works["bytes"].fill_null(_by_index(rows)).fill_null(_of_lists(rows)))
     rows = rows.with_columns(needs=needs).with_columns(needs=pl.col("needs") * share)
-    sizes = {text: _numel(text) for text in rows["shapes"].unique()}
+    sizes = {text: numel_of(text) for text in rows["shapes"].unique()}
     rows = rows.with_columns(numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64))
     rows = rows.with_columns(_parts(recorded, rows), window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
@@ -198,7 +201,7 @@ def _of_lists(rows: pl.DataFrame) -> pl.Series:
 
 def _list_bytes(shapes: str | None, dtypes: str | None) -> float | None:
     known = [SIZE[DTYPES[name]] for name in dtypes_of(dtypes) if DTYPES.get(name) is not None]
-    numel = _numel(shapes)
+    numel = numel_of(shapes)
     return 2.0 * known[0] * numel if known and numel else None
 
 
@@ -207,15 +210,20 @@ def _parts(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
     path = pl.col("path").list.join(" > ")
     keys = rows.select(path, "label", "dtypes")
     parts = keys.unique(maintain_order=True)
-    texts = [f"{dtypes}" for dtypes in parts["dtypes"]]
-    atomic = [_major(recorded) >= HOPPER or HALF not in text for text in texts]
     masked = any(BY_MASK.search(name) for name in parts["path"])
     named = [
-        SCATTERED if adds and not masked and SCATTER.search(name) else part_of(name, label)
-        for (name, label, _), adds in zip(parts.rows(), atomic, strict=True)
+        SCATTERED if _adds(recorded, name, dtypes, masked) else part_of(name, label)
+        for name, label, dtypes in parts.rows()
     ]
     parts = parts.with_columns(part=pl.Series(named, dtype=pl.String))
     return keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
+
+
+def _adds(recorded: Recorded, path: str, dtypes: str | None, masked: bool) -> bool:
+    """Return whether a generated kernel adds atomically what these kernels add by index."""
+    if not SCATTER.search(path) or (masked and PUT in path) or dtypes_of(dtypes)[:1] == [INTEGERS]:
+        return False
+    return _major(recorded) >= HOPPER or HALF not in f"{dtypes}"
 
 
 def _major(recorded: Recorded) -> int:
@@ -226,7 +234,7 @@ def _major(recorded: Recorded) -> int:
     return int(major) if major.isdigit() else 0
 
 
-def _numel(shapes: str | None) -> int | None:
+def numel_of(shapes: str | None) -> int | None:
     """Return the number of elements of the largest input, or of a list of inputs; None if unknown."""
     listed = sum(prod(shape) for shape in lists_of(shapes))
     return listed or max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
@@ -271,8 +279,8 @@ def fuse(rows: list[Part], rate: float) -> Fused:
     fuse with those around them.
     """
     fused = Fused()
-    for run in _runs(rows):
-        for alike in _of_one_size(run):
+    for run in runs_of(rows):
+        for alike in of_one_size(run):
             _fuse(fused, alike, rate)
     _scatter(fused, [row for row in rows if row.part == SCATTERED], rate)
     return fused
@@ -295,7 +303,7 @@ def _scatter(fused: Fused, mine: list[Part], rate: float) -> None:
         fused.saved[row.label] = fused.saved.get(row.label, 0.0) + max(now - then, 0.0) * row.ns / now
 
 
-def _of_one_size(run: list[Part]) -> Iterator[list[Part]]:
+def of_one_size(run: list[Part]) -> Iterator[list[Part]]:
     sizes: dict[int | None, list[Part]] = {}
     for row in run:
         sizes.setdefault(row.numel, []).append(row)
@@ -308,7 +316,7 @@ def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
     fused.before += len(alike)
     after = 1 + _more(alike)
     fused.after += after
-    then = min(now, max(_moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
+    then = min(now, max(moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
     if len(alike) == 1 and not _gains_alone(alike[0], now, then):
         return
     fused.chains += len(alike) > 1
@@ -338,7 +346,7 @@ def _more(alike: list[Part]) -> int:
     return sum(more.values())
 
 
-def _runs(rows: list[Part]) -> Iterator[list[Part]]:
+def runs_of(rows: list[Part]) -> Iterator[list[Part]]:
     run: list[Part] = []
     for row in rows:
         if run and (row.part != "fused" or row.window != run[0].window or len(run) >= LONGEST):
@@ -350,7 +358,7 @@ def _runs(rows: list[Part]) -> Iterator[list[Part]]:
         yield run
 
 
-def _moved(run: list[Part]) -> float:
+def moved(run: list[Part]) -> float:
     """Return the bytes of a fused kernel: data that one kernel writes and the next reads stays in registers.
 
     The tensor between two neighbours is assumed to be a third of the bytes that the smaller one moves,

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Spans, containing
+from fathom.analysis.intervals import Spans, containing, covered, of_rows
 from fathom.analysis.results import Memory
 from fathom.analysis.work import regions, with_own_time
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
-from fathom.diagnosis.signals.rows import Double, Work
+from fathom.diagnosis.signals.rows import Double, Optimizers, Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 
 NAME = "double"  # among an op's dtypes
+# Stacks that end in an optimizer, and not in a closure that it calls for the forward and backward pass.
+IN_OPTIMIZER = r"torch/optim/[^;]*(;[^;]*torch/(optim|utils|_\w+)\b[^;]*)*$"
+LEAST_SAMPLES = 10
 BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 
 
@@ -63,6 +67,20 @@ def work_within(recorded: Recorded, ops: pl.DataFrame, times: Spans) -> list[Wor
 def recomputed(recorded: Recorded) -> list[Work]:
     """Return the work of a CPU that repeats part of the forward pass in the backward pass."""
     return work_within(recorded, recorded.ops, regions(recorded.ops))
+
+
+@signal("host.optimizers", "")
+def optimizers(recorded: Recorded) -> Optimizers:
+    """Return the shares of torch's optimizers of the clean steps' samples and of the time between ops."""
+    stacks = recorded.rows("stacks").filter(phase="clean").select("stack").collect()
+    if stacks.height < LEAST_SAMPLES:
+        raise UnknownSignalError("too few samples of stacks in clean steps")
+    ops = recorded.ops.filter(recorded.inside(recorded.ops)).drop_nulls("end_ns")
+    steps = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION))
+    busy = of_rows(ops.filter(kind="op"))
+    between = [span.length - int(covered(busy, *span).sum()) for span in (of_rows(steps), recorded.used)]
+    mine = stacks["stack"].str.contains(IN_OPTIMIZER).fill_null(False)
+    return Optimizers(float(mine.mean()), stacks.height, between[0] / between[1] if between[1] > 0 else 0.0)
 
 
 @signal("host.memory_share")

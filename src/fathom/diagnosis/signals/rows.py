@@ -434,6 +434,27 @@ class Eager(msgspec.Struct, frozen=True):
         return sum(self.saved.values())
 
 
+class Interpreted(msgspec.Struct, frozen=True):
+    """The part of a step in eager mode on a processor that torch.compile would remove.
+
+    `ops` are shares of the time of each op, `python` is that of the time between ops. `before` is the number
+    of ops that fuse, `after` that of calls from generated code.
+    """
+
+    ops: dict[str, float]
+    python: float
+    before: int
+    after: int
+
+
+class Optimizers(msgspec.Struct, frozen=True):
+    """What torch's optimizers take of a clean step, by `samples` of stacks, and of the time between ops."""
+
+    share: float
+    samples: int
+    between: float
+
+
 class Tables(msgspec.Struct, frozen=True):
     """Embedding tables of one shape: their number (`parameters`), and the rows that a step looks up in all.
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from fathom.diagnosis.rules.candidates import saving
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import in_clean_rows, on_processor, rows, saving
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, graphed, late_launches
-from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
-from fathom.diagnosis.signals import Eager, Signals
+from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
+from fathom.diagnosis.signals import Eager, Interpreted, Signals
 
 DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
+ON_PROCESSOR = 0.5  # of the gain on a processor, in ten programs on two cores of an EPYC
 FEW = 4  # fusible kernels per step: fewer are not worth compiling
 WORTH = 0.05  # of the step: compiling takes minutes and restricts the program to traceable Python and shapes
+IN_PYTHON = """\
+In eager mode, Python and the dispatcher run for each operation, and each one reads and writes whole tensors.
+The compiler generates one function that calls libraries and a few fused kernels.
+"""
+MS = "ms per step"
 CHECK = "model = torch.compile(model), let it compile for some steps, then time the step"
 
 
@@ -21,6 +28,9 @@ def not_compiled(signals: Signals) -> Candidates:
 
     Kernels with their own finding (an unfused norm, a chain over one tensor) are claimed by that finding.
     """
+    if on_processor(signals):
+        yield from _on_processor(signals)
+        return
     eager: Eager = signals["framework.eager"]
     if eager.before < FEW:
         return
@@ -35,6 +45,34 @@ def not_compiled(signals: Signals) -> Candidates:
         general=True,
         least=WORTH,
         graphed=graphed(signals) if launching else (),  # graphs replace neither threads nor Python
+    )
+
+
+def _on_processor(signals: Signals) -> Candidates:
+    """Find a model whose Python and calls of small ops take a large part of a processor's step."""
+    step: Interpreted = signals["host.interpreted"]
+    if step.before < FEW:
+        return
+    ops = [
+        Claim(row.entry, row.detail, row.ms * step.ops[row.detail])
+        for row in signals["step.ledger"]
+        if row.entry == Entry.OPS and row.detail in step.ops
+    ]
+    python = rows(signals, PYTHON, share=step.python)
+    yield Candidate(
+        claims=[*ops, *python],
+        evidence=[
+            Evidence("time between the model's ops that compiling saves", in_clean_rows(signals, python), MS),
+            Evidence("time of its ops that compiling saves", in_clean_rows(signals, ops), MS),
+            Evidence("ops that could be fused", step.before, "per step"),
+            Evidence("calls from generated code", step.after, "per step"),
+        ],
+        gain_ms=in_clean_rows(signals, [*ops, *python]),
+        doubt=ON_PROCESSOR,
+        confidence=0.6,
+        check=CHECK,
+        mechanism=IN_PYTHON,
+        least=WORTH,
     )
 
 

@@ -1,0 +1,132 @@
+"""What compiling and a fused optimizer gain where a processor computes op by op."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import LedgerRow
+from fathom.analysis.work import rows_of
+from fathom.diagnosis.signals import UnknownSignalError, interpreted
+from fathom.diagnosis.signals.recorded import OpPaths
+from fathom.sounding.schema import empty
+from tests.support.findings_fakes import raised, signals, work
+from tests.support.work_frames import recorded
+
+torch = pytest.importorskip("torch")
+ADAM, SPARSE = "Optimizer.step#AdamW.step", "Optimizer.step#SparseAdam.step"
+OPTIMIZER, COMPILER = "kernels-for-loop-optimizer", "framework-not-compiled"
+
+
+def updates(region: str, count: float = 200.0, op: str = "aten::mul_") -> list:
+    return [work(op, 2.0, region, op, entry=Entry.OPS, count=count, source="train.py(9): train")]
+
+
+def step(works: list, ops_ms: float = 2.0, python_ms: float = 4.0, clean: float = 0.5):
+    """A profiled step of ops and Python, of which the clean one takes the share `clean`."""
+    ledger = [LedgerRow(Entry.OPS, "aten::mul_", ops_ms), LedgerRow(Entry.PYTHON, "", python_ms)]
+    mine = {(row.entry, row.detail): clean * row.ms for row in ledger}
+    more = {"host_optimizer_python": 3.0, "step_clean_ledger": mine, "host_work": works}
+    return signals(ledger, step_device="cpu", **more)
+
+
+def test_an_optimizer_that_loops_gains_its_ops_and_the_python_between_them():
+    finding = raised(step(updates(ADAM)), OPTIMIZER)[OPTIMIZER]
+    assert finding.gain_ms == pytest.approx(0.5 * (0.7 * 2.0 + 0.9 * 3.0))  # of the clean step
+    assert sum(claim.ms for claim in finding.claims) == pytest.approx(2 * finding.gain_ms)
+    assert finding.source == "train.py(9): train"
+
+
+@pytest.mark.parametrize(
+    "works",
+    [
+        updates(ADAM, count=20.0),  # few parameters
+        updates(SPARSE),  # without a fused form
+        updates(ADAM, op="aten::_fused_adamw_"),
+        updates("MyModel"),
+    ],
+)
+def test_other_optimizers_and_fused_ones_are_no_loops(works):
+    assert not raised(step(works), OPTIMIZER)
+
+
+def profiled(program, outside=lambda name: False) -> SimpleNamespace:
+    """The attribution phase of a step in which a module calls all ops but those `outside`."""
+    ops = recorded(program).with_columns(phase=pl.lit("attribution"), burst=pl.lit(0), ran=pl.lit(None, pl.String))
+    mine = pl.Series([None if outside(name) else "Model_0" for name in ops["name"]], dtype=pl.String)
+    ops = ops.with_columns(module=mine).sort("start_ns")
+    times = {"mark_ns": [ops["start_ns"].min()], "end_ns": [ops["end_ns"].max()], "phase": ["attribution"]}
+    took = ops.filter(kind="op").select("name", ns=pl.col("end_ns") - pl.col("start_ns")).group_by("name").sum()
+    clean = {(Entry.OPS, name): ns / 1e6 for name, ns in took.iter_rows()} | {(Entry.PYTHON, ""): 5.0}
+    parents = rows_of(ops, ops, "parent")
+    return SimpleNamespace(
+        facts={},
+        ops=ops,
+        parents=parents,
+        paths=OpPaths(ops, parents),
+        rows=lambda _: pl.DataFrame(times).lazy(),
+        table=empty,
+        machine={},
+        read={"step.clean_ledger": clean},
+    )
+
+
+def pointwise() -> None:
+    x = torch.randn(64, 4096)
+    for _ in range(20):
+        x = torch.tanh(x * 2 + 1)
+
+
+def products() -> None:
+    x = torch.randn(64, 64)
+    for _ in range(20):
+        x = x @ x
+
+
+def views() -> None:
+    x = torch.randn(64, 64)
+    for _ in range(20):
+        x = (x @ x).view(32, 128).transpose(0, 1).reshape(64, 64) + 1
+
+
+def test_chains_of_ops_become_few_calls_and_keep_what_they_compute():
+    effect = interpreted.interpreted(profiled(pointwise))
+    assert effect.before >= 60 and effect.after <= 0.1 * effect.before
+    assert all(0 < share <= 1 for share in effect.ops.values())
+    assert effect.ops["aten::tanh"] < 0.9  # generated code computes it, too
+    assert 0 < effect.python <= 1
+
+
+def test_products_stay_and_views_between_them_go():
+    with pytest.raises(UnknownSignalError, match="could fuse"):
+        interpreted.interpreted(profiled(products))
+    effect = interpreted.interpreted(profiled(views))
+    assert "aten::mm" not in effect.ops
+    assert effect.ops["aten::transpose"] == pytest.approx(1.0)
+
+
+def test_work_outside_the_model_stays():
+    effect = interpreted.interpreted(profiled(views, outside=lambda name: "add" in name or "reshape" in name))
+    assert "aten::add" not in effect.ops
+    with pytest.raises(UnknownSignalError, match="modules"):
+        interpreted.interpreted(profiled(views, outside=lambda _: True))
+
+
+def test_a_program_that_compiles_is_left_alone():
+    given = profiled(pointwise)
+    given.facts = {"compiler": {}}
+    with pytest.raises(UnknownSignalError, match="compiler"):
+        interpreted.interpreted(given)
+
+
+def test_compiling_gains_the_share_of_each_row_in_the_clean_step():
+    ledger = [LedgerRow(Entry.OPS, "aten::mul", 4.0), LedgerRow(Entry.PYTHON, "", 6.0)]
+    clean = {(Entry.OPS, "aten::mul"): 3.0, (Entry.PYTHON, ""): 2.0}
+    effect = interpreted.Interpreted({"aten::mul": 0.5, "aten::never": 0.5}, 0.75, 40, 8)
+    more = {"step_clean_ledger": clean, "host_interpreted": effect}
+    finding = raised(signals(ledger, step_device="cpu", **more), COMPILER)[COMPILER]
+    assert finding.gain_ms == pytest.approx(0.5 * 3.0 + 0.75 * 2.0)
+    assert {claim.entry: claim.ms for claim in finding.claims} == {Entry.OPS: 2.0, Entry.PYTHON: 4.5}
