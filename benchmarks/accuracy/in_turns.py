@@ -11,6 +11,7 @@ TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled)
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 import time
@@ -21,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cost"))
 from launcher import as_started
 
-EAGER = 700  # calls: enough for ten bursts of the timeline and the steps between them
+EAGER = int(os.environ.get("EAGER", "700"))  # calls: enough for ten bursts of the timeline and steps between
 WARM_UP = 12  # calls of the compiled form before the first turn
 TURNS, LENGTH, SETTLING = 12, 40, 4  # pairs of stretches; steps in each that count, and before these
 
