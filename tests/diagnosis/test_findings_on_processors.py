@@ -8,16 +8,18 @@ import polars as pl
 import pytest
 
 from fathom.analysis.entries import Entry
+from fathom.analysis.intervals import spans
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.work import rows_of
-from fathom.diagnosis.signals import UnknownSignalError, interpreted
+from fathom.diagnosis.signals import Interpreted, Optimizers, UnknownSignalError, interpreted
+from fathom.diagnosis.signals.operations import IN_OPTIMIZER
 from fathom.diagnosis.signals.recorded import OpPaths
 from fathom.sounding.schema import empty
 from tests.support.findings_fakes import raised, signals, work
 from tests.support.work_frames import recorded
 
 torch = pytest.importorskip("torch")
-ADAM, SPARSE = "Optimizer.step#AdamW.step", "Optimizer.step#SparseAdam.step"
+ADAM, SGD = "Optimizer.step#AdamW.step", "Optimizer.step#SGD.step"
 OPTIMIZER, COMPILER = "kernels-for-loop-optimizer", "framework-not-compiled"
 
 
@@ -25,41 +27,76 @@ def updates(region: str, count: float = 200.0, op: str = "aten::mul_") -> list:
     return [work(op, 2.0, region, op, entry=Entry.OPS, count=count, source="train.py(9): train")]
 
 
-def step(works: list, ops_ms: float = 2.0, python_ms: float = 4.0, clean: float = 0.5):
-    """A profiled step of ops and Python, of which the clean one takes the share `clean`."""
-    ledger = [LedgerRow(Entry.OPS, "aten::mul_", ops_ms), LedgerRow(Entry.PYTHON, "", python_ms)]
+def step(works: list, share: float = 0.4, samples: int = 100, clean: float = 0.5):
+    """A profiled step of 2 ms of ops and 4 ms of Python, of which the clean one takes the share `clean`."""
+    ledger = [LedgerRow(Entry.OPS, "aten::mul_", 2.0), LedgerRow(Entry.PYTHON, "", 4.0)]
     mine = {(row.entry, row.detail): clean * row.ms for row in ledger}
-    more = {"host_optimizer_python": 3.0, "step_clean_ledger": mine, "host_work": works}
-    return signals(ledger, step_device="cpu", **more)
+    more = {"step_clean_ledger": mine, "step_mean_ms": clean * 6.0, "host_work": works}
+    return signals(ledger, step_device="cpu", host_optimizers=Optimizers(share, samples, 0.8), **more)
 
 
-def test_an_optimizer_that_loops_gains_its_ops_and_the_python_between_them():
+def test_an_optimizer_that_loops_gains_what_samples_of_clean_steps_say():
     finding = raised(step(updates(ADAM)), OPTIMIZER)[OPTIMIZER]
-    assert finding.gain_ms == pytest.approx(0.5 * (0.7 * 2.0 + 0.9 * 3.0))  # of the clean step
-    assert sum(claim.ms for claim in finding.claims) == pytest.approx(2 * finding.gain_ms)
+    assert finding.gain_ms == pytest.approx(0.75 * 0.4 * 3.0)
+    in_clean = sum(0.5 * claim.ms for claim in finding.claims)
+    assert in_clean == pytest.approx(finding.gain_ms)
     assert finding.source == "train.py(9): train"
+    few = raised(step(updates(ADAM), samples=12), OPTIMIZER)[OPTIMIZER]
+    assert few.doubt > finding.doubt + 0.2
+
+
+def test_claims_of_an_optimizer_are_no_more_than_its_ops_and_python():
+    finding = raised(step(updates(ADAM), share=1.0), OPTIMIZER)[OPTIMIZER]
+    assert {claim.entry: claim.ms for claim in finding.claims} == {
+        Entry.OPS: pytest.approx(2.0 * 2.25 / 2.6),
+        Entry.PYTHON: pytest.approx(3.2 * 2.25 / 2.6),
+    }
 
 
 @pytest.mark.parametrize(
-    "works",
+    ("works", "share"),
     [
-        updates(ADAM, count=20.0),  # few parameters
-        updates(SPARSE),  # without a fused form
-        updates(ADAM, op="aten::_fused_adamw_"),
-        updates("MyModel"),
+        (updates(ADAM, count=20.0), 0.4),  # few parameters
+        (updates(SGD), 0.4),  # a fused one may take longer
+        (updates(ADAM, op="aten::_fused_adamw_"), 0.4),
+        (updates("MyModel"), 0.4),
+        (updates(ADAM), 0.0),  # no sample
     ],
 )
-def test_other_optimizers_and_fused_ones_are_no_loops(works):
-    assert not raised(step(works), OPTIMIZER)
+def test_other_optimizers_and_fused_ones_are_no_loops(works, share):
+    assert not raised(step(works, share), OPTIMIZER)
+
+
+FILE = "/usr/lib/python3/site-packages/torch/"
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (f"main (train.py:9);Adam.step ({FILE}optim/adam.py:240)", True),
+        (f"main (train.py:9);step ({FILE}optim/adam.py:240);_stack ({FILE}utils/_foreach_utils.py:9)", True),
+        (f"main (train.py:9);step ({FILE}optim/adam.py:2);no_grad ({FILE}utils/_contextlib.py:116)", True),
+        (f"step ({FILE}optim/adam.py:226);closure (loops/closure.py:131);forward (train.py:3)", False),
+        (f"step ({FILE}optim/adam.py:226);closure (train.py:3);backward ({FILE}autograd/graph.py:8)", False),
+        (f"main (train.py:9);forward ({FILE}nn/modules/module.py:1)", False),
+        ("main (my/optimizer.py:9)", False),
+    ],
+)
+def test_closures_of_an_optimizer_are_not_its_own_time(stack, expected):
+    assert pl.Series([stack]).str.contains(IN_OPTIMIZER)[0] is expected
 
 
 def profiled(program, outside=lambda name: False) -> SimpleNamespace:
     """The attribution phase of a step in which a module calls all ops but those `outside`."""
-    ops = recorded(program).with_columns(phase=pl.lit("attribution"), burst=pl.lit(0), ran=pl.lit(None, pl.String))
+    ops = recorded(program).with_columns(
+        phase=pl.lit("attribution"), burst=pl.lit(0), ran=pl.lit(None, pl.String)
+    )
     mine = pl.Series([None if outside(name) else "Model_0" for name in ops["name"]], dtype=pl.String)
     ops = ops.with_columns(module=mine).sort("start_ns")
     times = {"mark_ns": [ops["start_ns"].min()], "end_ns": [ops["end_ns"].max()], "phase": ["attribution"]}
-    took = ops.filter(kind="op").select("name", ns=pl.col("end_ns") - pl.col("start_ns")).group_by("name").sum()
+    took = (
+        ops.filter(kind="op").select("name", ns=pl.col("end_ns") - pl.col("start_ns")).group_by("name").sum()
+    )
     clean = {(Entry.OPS, name): ns / 1e6 for name, ns in took.iter_rows()} | {(Entry.PYTHON, ""): 5.0}
     parents = rows_of(ops, ops, "parent")
     return SimpleNamespace(
@@ -69,6 +106,9 @@ def profiled(program, outside=lambda name: False) -> SimpleNamespace:
         paths=OpPaths(ops, parents),
         rows=lambda _: pl.DataFrame(times).lazy(),
         table=empty,
+        inside=lambda rows: pl.Series([True] * rows.height),
+        window=lambda rows: pl.Series([0] * rows.height),
+        used=spans(times["mark_ns"], times["end_ns"]),
         machine={},
         read={"step.clean_ledger": clean},
     )
@@ -125,7 +165,7 @@ def test_a_program_that_compiles_is_left_alone():
 def test_compiling_gains_the_share_of_each_row_in_the_clean_step():
     ledger = [LedgerRow(Entry.OPS, "aten::mul", 4.0), LedgerRow(Entry.PYTHON, "", 6.0)]
     clean = {(Entry.OPS, "aten::mul"): 3.0, (Entry.PYTHON, ""): 2.0}
-    effect = interpreted.Interpreted({"aten::mul": 0.5, "aten::never": 0.5}, 0.75, 40, 8)
+    effect = Interpreted({"aten::mul": 0.5, "aten::never": 0.5}, 0.75, 40, 8)
     more = {"step_clean_ledger": clean, "host_interpreted": effect}
     finding = raised(signals(ledger, step_device="cpu", **more), COMPILER)[COMPILER]
     assert finding.gain_ms == pytest.approx(0.5 * 3.0 + 0.75 * 2.0)

@@ -292,15 +292,17 @@ def _scatter(fused: Fused, mine: list[Part], rate: float) -> None:
     for row in mine:
         if SCATTERS.search(row.op):
             needs[row.owner] = needs.get(row.owner, 0.0) + (row.needs or 0.0)
-    now = sum(row.ns for row in mine)
-    if not needs or not all(needs.values()):
+    known = [need for need in needs.values() if need]
+    if not known:
         return
-    then = sum(max(need / rate, SHORTEST_MS * NS_PER_MS) for need in needs.values())
+    total = sum(row.ns for row in mine)
+    now = total * len(known) / len(needs)  # calls of unknown bytes stay as they are
+    then = sum(max(need / rate, SHORTEST_MS * NS_PER_MS) for need in known)
     fused.now_ns += now
     fused.before += len(mine)
     fused.after += len(needs)
     for row in mine:
-        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + max(now - then, 0.0) * row.ns / now
+        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + max(now - then, 0.0) * row.ns / total
 
 
 def of_one_size(run: list[Part]) -> Iterator[list[Part]]:
