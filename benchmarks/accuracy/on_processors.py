@@ -4,7 +4,7 @@
     python -m benchmarks.accuracy.on_processors score OUT                   # writes results/processors.json
 
 `record` runs each small program under `fathom run`, then eagerly and compiled in turns in one process
-(`in_turns.py`), then with torch's default and the fused optimizer in turns, each in a process of its own: OUT
+(`in_turns.py`), then with torch's default and the fused optimizer in turns, each in a separate process: OUT
 gets NAME.fathom, NAME.json with pairs of mean steps in ms, and NAME-optimizer.json with pairs of the median
 time in `optimizer.step()` and of the median step. Gains are shares of the step.
 """

@@ -1,4 +1,4 @@
-"""What compiling and a fused optimizer gain where a processor computes op by op."""
+"""Gains of compiling and of a fused optimizer on a processor that computes op by op."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _python(recorded: Recorded, rows: pl.DataFrame, calls: int) -> float:
 def _between(recorded: Recorded, rows: pl.DataFrame) -> float:
     """Return the share of the timeline's time between ops that lies between two of the model.
 
-    The hooks that mark modules lengthen such times in the attribution phase, and not in the timeline.
+    Hooks that mark modules lengthen these times in the attribution phase, and not in the timeline.
     """
     ops = recorded.ops.with_row_index("place").filter(recorded.inside(recorded.ops), kind="op")
     ops = ops.drop_nulls("end_ns").sort("start_ns")

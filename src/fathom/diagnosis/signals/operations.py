@@ -79,8 +79,9 @@ def optimizers(recorded: Recorded) -> Optimizers:
     steps = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION))
     busy = of_rows(ops.filter(kind="op"))
     between = [span.length - int(covered(busy, *span).sum()) for span in (of_rows(steps), recorded.used)]
-    mine = stacks["stack"].str.contains(IN_OPTIMIZER).fill_null(False)
-    return Optimizers(float(mine.mean()), stacks.height, between[0] / between[1] if between[1] > 0 else 0.0)
+    mine = int(stacks["stack"].str.contains(IN_OPTIMIZER).sum())
+    share = between[0] / between[1] if between[1] > 0 else 0.0
+    return Optimizers(mine / stacks.height, stacks.height, share)
 
 
 @signal("host.memory_share")

@@ -448,7 +448,7 @@ class Interpreted(msgspec.Struct, frozen=True):
 
 
 class Optimizers(msgspec.Struct, frozen=True):
-    """What torch's optimizers take of a clean step, by `samples` of stacks, and of the time between ops."""
+    """Shares of torch's optimizers: of a clean step, by `samples` of stacks, and of the time between ops."""
 
     share: float
     samples: int

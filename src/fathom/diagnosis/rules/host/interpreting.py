@@ -57,9 +57,9 @@ def interpreting(signals: Signals) -> Outcomes:
 
 def _beside_launches(signals: Signals) -> Candidates:
     """Find long computations of the program itself; other pauses are launches or the Python of each op."""
-    own: Computing | None = signals.get("host.computing").value
+    own: Computing = signals["host.computing"]
     python, step = spent(signals, PYTHON), signals["step.timeline_ms"]
-    if own is None or own.idle_ms < LONG * step or not python:
+    if own.idle_ms < LONG * step or not python:
         return
     yield Candidate(
         claims=[],
