@@ -11,8 +11,8 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import spans
 from fathom.analysis.results import LedgerRow
 from fathom.analysis.work import rows_of
-from fathom.diagnosis.signals import Interpreted, Optimizers, UnknownSignalError, interpreted
-from fathom.diagnosis.signals.operations import IN_OPTIMIZER
+from fathom.diagnosis.signals import Interpreted, Optimizers, Signals, UnknownSignalError, interpreted
+from fathom.diagnosis.signals.operations import IN_ADAM
 from fathom.diagnosis.signals.recorded import OpPaths
 from fathom.sounding.schema import empty
 from tests.support.findings_fakes import raised, signals, work
@@ -27,12 +27,14 @@ def updates(region: str, count: float = 200.0, op: str = "aten::mul_") -> list:
     return [work(op, 2.0, region, op, entry=Entry.OPS, count=count, source="train.py(9): train")]
 
 
-def step(works: list, share: float = 0.4, samples: int = 100, clean: float = 0.5):
+def step(
+    works: list, share: float = 0.4, samples: int = 100, clean: float = 0.5, between: float = 0.8
+) -> Signals:
     """A profiled step of 2 ms of ops and 4 ms of Python, of which the clean one takes the share `clean`."""
     ledger = [LedgerRow(Entry.OPS, "aten::mul_", 2.0), LedgerRow(Entry.PYTHON, "", 4.0)]
     mine = {(row.entry, row.detail): clean * row.ms for row in ledger}
     more = {"step_clean_ledger": mine, "step_mean_ms": clean * 6.0, "host_work": works}
-    return signals(ledger, step_device="cpu", host_optimizers=Optimizers(share, samples, 0.8), **more)
+    return signals(ledger, step_device="cpu", host_optimizers=Optimizers(share, samples, between), **more)
 
 
 def test_an_optimizer_that_loops_gains_what_samples_of_clean_steps_say():
@@ -45,12 +47,11 @@ def test_an_optimizer_that_loops_gains_what_samples_of_clean_steps_say():
     assert few.doubt > finding.doubt + 0.2
 
 
-def test_claims_of_an_optimizer_are_no_more_than_its_ops_and_python():
-    finding = raised(step(updates(ADAM), share=1.0), OPTIMIZER)[OPTIMIZER]
-    assert {claim.entry: claim.ms for claim in finding.claims} == {
-        Entry.OPS: pytest.approx(2.0 * 2.25 / 2.6),
-        Entry.PYTHON: pytest.approx(3.2 * 2.25 / 2.6),
-    }
+def test_an_optimizer_gains_no_more_than_its_ops_and_python():
+    finding = raised(step(updates(ADAM), share=1.0, between=0.1), OPTIMIZER)[OPTIMIZER]
+    assert {claim.entry: claim.ms for claim in finding.claims} == {Entry.OPS: 2.0, Entry.PYTHON: 0.4}
+    assert finding.gain_ms == pytest.approx(0.5 * 2.4)
+    assert not raised(step(updates(ADAM), clean=0.0), OPTIMIZER)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ def test_claims_of_an_optimizer_are_no_more_than_its_ops_and_python():
         (updates(ADAM, count=20.0), 0.4),  # few parameters
         (updates(SGD), 0.4),  # a fused one may take longer
         (updates(ADAM, op="aten::_fused_adamw_"), 0.4),
+        (updates(ADAM, op="aten::item"), 0.4),  # lists of tensors read each count of steps
         (updates("MyModel"), 0.4),
         (updates(ADAM), 0.0),  # no sample
     ],
@@ -79,11 +81,15 @@ FILE = "/usr/lib/python3/site-packages/torch/"
         (f"step ({FILE}optim/adam.py:226);closure (loops/closure.py:131);forward (train.py:3)", False),
         (f"step ({FILE}optim/adam.py:226);closure (train.py:3);backward ({FILE}autograd/graph.py:8)", False),
         (f"main (train.py:9);forward ({FILE}nn/modules/module.py:1)", False),
+        (f"step ({FILE}optim/adam.py:403);is_compiling ({FILE}compiler/__init__.py:5)", True),
+        (f"step ({FILE}optim/sgd.py:3)", False),
+        (f"step ({FILE}optim/lr_scheduler.py:3)", False),
+        (f"step ({FILE}optim/lr_scheduler.py:3);step ({FILE}optim/adamw.py:3)", True),
         ("main (my/optimizer.py:9)", False),
     ],
 )
 def test_closures_of_an_optimizer_are_not_its_own_time(stack, expected):
-    assert pl.Series([stack]).str.contains(IN_OPTIMIZER)[0] is expected
+    assert pl.Series([stack]).str.contains(IN_ADAM)[0] is expected
 
 
 def profiled(program, outside=lambda name: False) -> SimpleNamespace:
@@ -94,6 +100,7 @@ def profiled(program, outside=lambda name: False) -> SimpleNamespace:
     mine = pl.Series([None if outside(name) else "Model_0" for name in ops["name"]], dtype=pl.String)
     ops = ops.with_columns(module=mine).sort("start_ns")
     times = {"mark_ns": [ops["start_ns"].min()], "end_ns": [ops["end_ns"].max()], "phase": ["attribution"]}
+    steps = pl.DataFrame(times | {"parent": [None], "kind": ["train"]})
     took = (
         ops.filter(kind="op").select("name", ns=pl.col("end_ns") - pl.col("start_ns")).group_by("name").sum()
     )
@@ -104,7 +111,8 @@ def profiled(program, outside=lambda name: False) -> SimpleNamespace:
         ops=ops,
         parents=parents,
         paths=OpPaths(ops, parents),
-        rows=lambda _: pl.DataFrame(times).lazy(),
+        rows=lambda _: steps.lazy(),
+        account=SimpleNamespace(kind="train"),
         table=empty,
         inside=lambda rows: pl.Series([True] * rows.height),
         window=lambda rows: pl.Series([0] * rows.height),
@@ -170,3 +178,15 @@ def test_compiling_gains_the_share_of_each_row_in_the_clean_step():
     finding = raised(signals(ledger, step_device="cpu", **more), COMPILER)[COMPILER]
     assert finding.gain_ms == pytest.approx(0.5 * 3.0 + 0.75 * 2.0)
     assert {claim.entry: claim.ms for claim in finding.claims} == {Entry.OPS: 2.0, Entry.PYTHON: 4.5}
+
+
+def test_annotations_around_the_model_change_nothing():
+    plain = interpreted.interpreted(profiled(views))
+
+    def annotated() -> None:
+        with torch.profiler.record_function("forward"):
+            views()
+
+    around = interpreted.interpreted(profiled(annotated))
+    assert around.before == plain.before == 40
+    assert around.python > 0  # without the annotation's start, which takes long once

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import NONE, SIGNATURE, with_own_time, works_of
@@ -34,9 +35,10 @@ NODE = re.compile(r"^autograd::|Backward\d*$")  # of the engine, which calls one
 # Ops that only make views or take memory, and parts of others that call them: generated code has neither.
 FREE = re.compile(
     r"^aten::(t|transpose|as_strided|_?(unsafe_)?view|_?reshape\w*|expand\w*|(un)?squeeze|(un)?flatten|slice"
-    r"|select|narrow|permute|detach|alias|split\w*|chunk|unbind|movedim|result_type|resolve_\w+|empty\w*"
+    r"|select|narrow|permute|detach|alias|split\w*|chunk|unbind|movedim|result_type|resolve_\w+|empty\w*|view_as\w*|diagonal|unfold|set"
     r"|lift_fresh|to|contiguous|matmul|linear)_?$"
 )
+DEEPEST = 64  # ops within each other
 CALL_NS = 2_500.0  # of a call from generated code: of a fused kernel, or an op that the compiler keeps
 # Guards and wrappers of a graph, without and with its backward pass. On two cores of an EPYC (torch 2.13), 4
 # and 20 tiny layers took 45 and 215 µs, compiled 98 and 226; trained 323 and 1076, compiled 456 and 1015.
@@ -87,28 +89,37 @@ def _parts(recorded: Recorded) -> pl.DataFrame:
     ops = recorded.ops.with_row_index("place").filter(phase="attribution", kind="op")
     if ops["module"].null_count() == ops.height or ops["shapes"].null_count() == ops.height:
         raise UnknownSignalError("modules and shapes were not recorded")
-    rows = with_own_time(ops).filter(_in_a_step(recorded, ops)).sort("start_ns")
+    rows = with_own_time(ops.filter(_in_a_step(recorded))).sort("start_ns")
     paths = [recorded.paths.names(place) for place in rows["place"]]
     modules = recorded.paths.marks("module", rows["place"].to_numpy()).to_list()
     named = zip(paths, modules, strict=True)
     parts = [_part(path, module is not None or _backward(path)) for path, module in named]
     rows = rows.with_columns(
         part=pl.Series(parts, dtype=pl.String),
-        depth=pl.Series([len(path) for path in paths], dtype=pl.Int64),
+        outermost=_are_outermost(recorded, rows),
         owner=_owners(recorded)[rows["place"].to_numpy()],
     )
     clean = {detail: ms for (entry, detail), ms in clean_ledger(recorded).items() if entry == Entry.OPS}
     total = pl.col("name").replace_strict(clean, default=0.0, return_dtype=pl.Float64) * NS_PER_MS
-    return rows.with_columns(ns=total * pl.col("took") / pl.col("took").sum().over("name"))
+    share = (pl.col("took") / pl.col("took").sum().over("name")).fill_nan(0.0)
+    return rows.with_columns(ns=total.clip(0.0) * share)
 
 
-def _in_a_step(recorded: Recorded, ops: pl.DataFrame) -> pl.Series:
-    """Return whether each op starts in the last step of the attribution phase, without those before it."""
-    steps = recorded.rows("steps").filter(phase="attribution").collect().drop_nulls("end_ns")
+def _in_a_step(recorded: Recorded) -> pl.Expr:
+    """Return whether an op starts in the last step with modules, of the account's kind if there is one."""
+    steps = recorded.rows("steps").filter(pl.col("parent").is_null(), phase="attribution").collect()
+    steps = steps.drop_nulls("end_ns").sort(pl.col("kind") == recorded.account.kind, "mark_ns")
     if steps.is_empty():
         raise UnknownSignalError("no step with modules was recorded")
-    start, end = steps.sort("mark_ns").select("mark_ns", "end_ns").row(-1)
-    return ops["start_ns"].is_between(start, end)
+    start, end = steps.select("mark_ns", "end_ns").row(-1)
+    return pl.col("start_ns").is_between(start, end)
+
+
+def _are_outermost(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
+    """Return whether no op is around each op; annotations may be."""
+    is_op = (recorded.ops["kind"] == "op").to_numpy()
+    above = recorded.parents[rows["place"].to_numpy()]
+    return pl.Series((above == NONE) | ~is_op[above], dtype=pl.Boolean)
 
 
 def _backward(path: tuple[str, ...]) -> bool:
@@ -126,7 +137,8 @@ def _owners(recorded: Recorded) -> np.ndarray:
     """Return the row of the outermost op of torch around each op, or its own."""
     called = recorded.ops["name"].str.starts_with(OP).fill_null(False).to_numpy()
     owner, parent = np.arange(recorded.ops.height), recorded.parents.copy()
-    while len(going := np.flatnonzero(parent >= 0)):
+    for _ in range(DEEPEST):
+        going = np.flatnonzero(parent >= 0)
         above = parent[going]
         owner[going] = np.where(called[above], above, owner[going])
         parent[going] = recorded.parents[above]
@@ -187,19 +199,23 @@ def _between(recorded: Recorded, rows: pl.DataFrame) -> float:
 
     Hooks that mark modules lengthen these times in the attribution phase, and not in the timeline.
     """
-    ops = recorded.ops.with_row_index("place").filter(recorded.inside(recorded.ops), kind="op")
-    ops = ops.drop_nulls("end_ns").sort("start_ns")
-    busy = covered(of_rows(ops), *recorded.used).sum()
-    outermost = ops.filter(pl.Series(recorded.parents[ops["place"].to_numpy()] == NONE, dtype=pl.Boolean))
+    timed = recorded.ops.with_row_index("place").filter(recorded.inside(recorded.ops))
+    timed = timed.drop_nulls("end_ns").sort("start_ns")
+    ops = timed.filter(kind="op")
+    busy = of_rows(ops)
+    total = recorded.used.length - int(covered(busy, *recorded.used).sum())
+    optimizers = of_rows(timed.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)))
+    outermost = ops.filter(_are_outermost(recorded, ops))
     model = outermost["name"].is_in(_outermost_of_model(rows)).to_numpy()
     window = recorded.window(outermost).to_numpy()
-    gaps = outermost["start_ns"].to_numpy()[1:] - outermost["end_ns"].to_numpy()[:-1]
-    within = model[1:] & model[:-1] & (window[1:] == window[:-1])
-    total = recorded.used.length - int(busy)
-    return min(float(gaps[within].clip(0).sum()) / total, 1.0) if total > 0 else 0.0
+    starts = outermost["end_ns"].to_numpy()[:-1]
+    ends = np.maximum(outermost["start_ns"].to_numpy()[1:], starts)
+    within = model[1:] & model[:-1] & (window[1:] == window[:-1]) & (covered(optimizers, starts, ends) == 0)
+    gaps = ends - starts - covered(busy, starts, ends)
+    return min(float(gaps[within].sum()) / total, 1.0) if total > 0 else 0.0
 
 
 def _outermost_of_model(rows: pl.DataFrame) -> list[str]:
     """Return the names of ops without another around them of which most calls are the model's."""
-    shares = rows.filter(depth=1).group_by("name").agg((pl.col("part") != "outside").mean())
+    shares = rows.filter("outermost").group_by("name").agg((pl.col("part") != "outside").mean())
     return shares.filter(pl.col("part") >= MOSTLY)["name"].to_list()

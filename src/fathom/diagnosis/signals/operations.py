@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Spans, containing, covered, of_rows
+from fathom.analysis.intervals import Spans, containing, covered, of_rows, spans
 from fathom.analysis.results import Memory
 from fathom.analysis.work import regions, with_own_time
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
@@ -18,8 +17,10 @@ from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 from fathom.diagnosis.signals.value import signal
 
 NAME = "double"  # among an op's dtypes
-# Stacks that end in an optimizer, and not in a closure that it calls for the forward and backward pass.
-IN_OPTIMIZER = r"torch/optim/[^;]*(;[^;]*torch/(optim|utils|_\w+)\b[^;]*)*$"
+ADAM = r"^Optimizer\.step#AdamW?\."  # a region
+# Stacks that end in Adam, and not in a closure that it calls for the forward and backward pass.
+IN_ADAM = r"/torch/optim/adamw?\.py:[^;]*(;[^;]*/torch/(optim|utils|compiler|autograd|_\w+)\b[^;]*)*$"
+VERSION, FUSED_SINCE = re.compile(r"(\d+)\.(\d+)"), (2, 4)
 LEAST_SAMPLES = 10
 BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 
@@ -71,17 +72,32 @@ def recomputed(recorded: Recorded) -> list[Work]:
 
 @signal("host.optimizers", "")
 def optimizers(recorded: Recorded) -> Optimizers:
-    """Return the shares of torch's optimizers of the clean steps' samples and of the time between ops."""
-    stacks = recorded.rows("stacks").filter(phase="clean").select("stack").collect()
+    """Return the shares of torch's Adam of the clean steps' samples and of the time between ops.
+
+    Raises UnknownSignalError for versions of torch without a fused form for processors.
+    """
+    torch = VERSION.match(recorded.store.manifest.versions.get("torch", ""))
+    if torch and tuple(map(int, torch.groups())) < FUSED_SINCE:
+        raise UnknownSignalError("this version of torch has no fused Adam for processors")
+    stacks = _in_clean_steps(recorded)
     if stacks.height < LEAST_SAMPLES:
         raise UnknownSignalError("too few samples of stacks in clean steps")
     ops = recorded.ops.filter(recorded.inside(recorded.ops)).drop_nulls("end_ns")
-    steps = ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION))
-    busy = of_rows(ops.filter(kind="op"))
+    steps, busy = ops.filter(pl.col("name").str.contains(ADAM)), of_rows(ops.filter(kind="op"))
     between = [span.length - int(covered(busy, *span).sum()) for span in (of_rows(steps), recorded.used)]
-    mine = int(stacks["stack"].str.contains(IN_OPTIMIZER).sum())
+    mine = int(stacks["stack"].str.contains(IN_ADAM).sum())
     share = between[0] / between[1] if between[1] > 0 else 0.0
     return Optimizers(mine / stacks.height, stacks.height, share)
+
+
+def _in_clean_steps(recorded: Recorded) -> pl.DataFrame:
+    """Return the samples of stacks in clean steps, of the thread with most of them."""
+    stacks = recorded.rows("stacks").filter(phase="clean").select("time_ns", "thread", "stack").collect()
+    parts = recorded.account.stretches
+    times = sorted((start, end) for part in parts for *_, start, end in part.host_spans())
+    clean = spans([start for start, _ in times], [end for _, end in times])
+    inside = stacks.filter(pl.Series(containing(clean, stacks["time_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
+    return inside.filter(pl.col("thread") == pl.col("thread").mode().min())
 
 
 @signal("host.memory_share")

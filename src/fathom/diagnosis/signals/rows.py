@@ -437,8 +437,8 @@ class Eager(msgspec.Struct, frozen=True):
 class Interpreted(msgspec.Struct, frozen=True):
     """The part of a step in eager mode on a processor that torch.compile would remove.
 
-    `ops` are shares of the time of each op, `python` is that of the time between ops. `before` is the number
-    of ops that fuse, `after` that of calls from generated code.
+    `ops` are shares of the time of each op, `python` is that of the time between ops, less the cost of guards
+    and generated calls. `before` is the number of ops that fuse, `after` that of generated and kept calls.
     """
 
     ops: dict[str, float]
@@ -448,7 +448,7 @@ class Interpreted(msgspec.Struct, frozen=True):
 
 
 class Optimizers(msgspec.Struct, frozen=True):
-    """Shares of torch's optimizers: of a clean step, by `samples` of stacks, and of the time between ops."""
+    """Shares of torch's Adam: of a clean step, by `samples` of stacks, and of the time between ops."""
 
     share: float
     samples: int

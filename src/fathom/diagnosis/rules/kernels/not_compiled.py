@@ -11,10 +11,10 @@ from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, 
 from fathom.diagnosis.signals import Eager, Interpreted, Signals
 
 DOUBT = 0.35  # the model was wrong by at most a third in seven programs on an H200
-ON_PROCESSOR = 0.5  # of the gain on a processor, in ten programs on two cores of an EPYC
+CPU_DOUBT = 0.5  # of the gain on a processor, in ten programs on two cores of an EPYC
 FEW = 4  # fusible kernels per step: fewer are not worth compiling
 WORTH = 0.05  # of the step: compiling takes minutes and restricts the program to traceable Python and shapes
-IN_PYTHON = """\
+MECHANISM = """\
 In eager mode, Python and the dispatcher run for each operation, and each one reads and writes whole tensors.
 The compiler generates one function that calls libraries and a few fused kernels.
 """
@@ -68,10 +68,10 @@ def _on_processor(signals: Signals) -> Candidates:
             Evidence("calls from generated code", step.after, "per step"),
         ],
         gain_ms=in_clean_rows(signals, [*ops, *python]),
-        doubt=ON_PROCESSOR,
+        doubt=CPU_DOUBT,
         confidence=0.6,
-        check=CHECK,
-        mechanism=IN_PYTHON,
+        check=f"{CHECK}; on a CPU this needs a C++ compiler",
+        mechanism=MECHANISM,
         least=WORTH,
     )
 
