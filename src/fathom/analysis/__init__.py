@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fathom.analysis.many_ranks import Spread, accounts_of, first_accounts, is_large
     from fathom.analysis.memory import memory_of
     from fathom.analysis.operators import BACKWARD, FORWARD, OPTIMIZER, Operators, operators_of
-    from fathom.analysis.own_code import own_code_of
+    from fathom.analysis.own_code import in_stretches, own_code_of
     from fathom.analysis.peers import Meetings, meetings
     from fathom.analysis.rank_summaries import summaries
     from fathom.analysis.resources import ENTRIES, EVALUATION, STALL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from math import sqrt
 
 import polars as pl
@@ -10,7 +11,7 @@ import polars as pl
 from fathom.analysis.intervals import containing, spans
 from fathom.analysis.making import LIBRARY
 from fathom.analysis.results import CodeTime, FunctionTime, Place
-from fathom.analysis.steps import stretches
+from fathom.analysis.steps import Stretch, stretches
 from fathom.sounding import Store
 
 ENOUGH = 50  # samples in clean steps: fewer give no shares
@@ -26,7 +27,7 @@ def own_code_of(store: Store, rank: int, steps: pl.DataFrame, kind: str, mean_ms
     Rare long steps have their part, as in the mean. None if there are too few samples.
     """
     rows = store.table("stacks", rank).filter(phase="clean").select("time_ns", "thread", "function", "source")
-    samples = _in_steps(rows.collect(), steps, kind)
+    samples = in_stretches(rows.collect(), stretches(steps, kind))
     if samples.height < ENOUGH:
         return None
     own = samples.filter(~pl.col("source").str.contains(LIBRARY.pattern), pl.col("function") != "")
@@ -43,9 +44,12 @@ def own_code_of(store: Store, rank: int, steps: pl.DataFrame, kind: str, mean_ms
     return CodeTime(rank, kind, samples.height, mean_ms, functions) if functions else None
 
 
-def _in_steps(stacks: pl.DataFrame, steps: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """Return the samples within clean steps of `kind`, of the thread with most samples there."""
-    clean = sorted((start, end) for part in stretches(steps, kind) for *_, start, end in part.host_spans())
+def in_stretches(stacks: pl.DataFrame, parts: Iterable[Stretch]) -> pl.DataFrame:
+    """Return the samples within the clean steps of `parts`, of the thread with most samples there.
+
+    `stacks` has the columns `time_ns` and `thread`.
+    """
+    clean = sorted((start, end) for part in parts for *_, start, end in part.host_spans())
     marked = spans([start for start, _ in clean], [end for _, end in clean])
     inside = stacks.filter(pl.Series(containing(marked, stacks["time_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
     return inside.filter(pl.col("thread") == pl.col("thread").mode().min())

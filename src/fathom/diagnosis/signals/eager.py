@@ -100,8 +100,7 @@ class Fused(msgspec.Struct):
 @signal("framework.eager", "per step")
 def eager(recorded: Recorded) -> Eager:
     """Return the effect on a program that never compiled anything. Raises UnknownSignalError for others."""
-    if COMPILER in recorded.facts or recorded.ops["name"].str.contains("TorchDynamo").any():
-        raise UnknownSignalError("the compiler ran in this program")
+    check_never_compiled(recorded)
     return fusible(recorded)
 
 
@@ -131,6 +130,12 @@ def fusible(recorded: Recorded) -> Eager:
         source=first and first.source,
         module=first and first.module,
     )
+
+
+def check_never_compiled(recorded: Recorded) -> None:
+    """Raise UnknownSignalError if the compiler ran in this program."""
+    if COMPILER in recorded.facts or recorded.ops["name"].str.contains("TorchDynamo").any():
+        raise UnknownSignalError("the compiler ran in this program")
 
 
 def check_uncompiled(recorded: Recorded) -> None:

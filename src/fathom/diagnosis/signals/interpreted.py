@@ -14,6 +14,7 @@ from fathom.analysis.work import NONE, SIGNATURE, with_own_time, works_of
 from fathom.diagnosis.signals.eager import (
     BREAKS,
     Part,
+    check_never_compiled,
     check_uncompiled,
     moved,
     numel_of,
@@ -26,7 +27,6 @@ from fathom.diagnosis.signals.rows import Interpreted
 from fathom.diagnosis.signals.step import clean_ledger
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
-from fathom.sounding import COMPILER
 from fathom.units import NS_PER_MS, NS_PER_S
 
 OP = "aten::"
@@ -35,8 +35,8 @@ NODE = re.compile(r"^autograd::|Backward\d*$")  # of the engine, which calls one
 # Ops that only make views or take memory, and parts of others that call them: generated code has neither.
 FREE = re.compile(
     r"^aten::(t|transpose|as_strided|_?(unsafe_)?view|_?reshape\w*|expand\w*|(un)?squeeze|(un)?flatten|slice"
-    r"|select|narrow|permute|detach|alias|split\w*|chunk|unbind|movedim|result_type|resolve_\w+|empty\w*|view_as\w*|diagonal|unfold|set"
-    r"|lift_fresh|to|contiguous|matmul|linear)_?$"
+    r"|select|narrow|permute|detach|alias|split\w*|chunk|unbind|movedim|result_type|resolve_\w+|empty\w*"
+    r"|view_as\w*|diagonal|unfold|set|lift_fresh|to|contiguous|matmul|linear)_?$"
 )
 DEEPEST = 64  # ops within each other
 CALL_NS = 2_500.0  # of a call from generated code: of a fused kernel, or an op that the compiler keeps
@@ -55,8 +55,7 @@ def interpreted(recorded: Recorded) -> Interpreted:
     and the order of ops come from the attribution phase, times from the ledger of the clean step. Raises
     UnknownSignalError for programs that compile, and without shapes or modules.
     """
-    if COMPILER in recorded.facts or recorded.ops["name"].str.contains("TorchDynamo").any():
-        raise UnknownSignalError("the compiler ran in this program")
+    check_never_compiled(recorded)
     check_uncompiled(recorded)
     rows = _parts(recorded)
     calls = _calls(rows)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from fathom.analysis import in_stretches
 from fathom.analysis.entries import Entry
-from fathom.analysis.intervals import Spans, containing, covered, of_rows, spans
+from fathom.analysis.intervals import Spans, containing, covered, of_rows
 from fathom.analysis.results import Memory
 from fathom.analysis.work import regions, with_own_time
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
@@ -72,14 +73,15 @@ def recomputed(recorded: Recorded) -> list[Work]:
 
 @signal("host.optimizers", "")
 def optimizers(recorded: Recorded) -> Optimizers:
-    """Return the shares of torch's Adam of the clean steps' samples and of the time between ops.
+    """Return Adam's share of the samples of clean steps, and of the time between ops.
 
     Raises UnknownSignalError for versions of torch without a fused form for processors.
     """
     torch = VERSION.match(recorded.store.manifest.versions.get("torch", ""))
     if torch and tuple(map(int, torch.groups())) < FUSED_SINCE:
         raise UnknownSignalError("this version of torch has no fused Adam for processors")
-    stacks = _in_clean_steps(recorded)
+    stacks = recorded.rows("stacks").filter(phase="clean").select("time_ns", "thread", "stack").collect()
+    stacks = in_stretches(stacks, recorded.account.stretches)
     if stacks.height < LEAST_SAMPLES:
         raise UnknownSignalError("too few samples of stacks in clean steps")
     ops = recorded.ops.filter(recorded.inside(recorded.ops)).drop_nulls("end_ns")
@@ -88,16 +90,6 @@ def optimizers(recorded: Recorded) -> Optimizers:
     mine = int(stacks["stack"].str.contains(IN_ADAM).sum())
     share = between[0] / between[1] if between[1] > 0 else 0.0
     return Optimizers(mine / stacks.height, stacks.height, share)
-
-
-def _in_clean_steps(recorded: Recorded) -> pl.DataFrame:
-    """Return the samples of stacks in clean steps, of the thread with most of them."""
-    stacks = recorded.rows("stacks").filter(phase="clean").select("time_ns", "thread", "stack").collect()
-    parts = recorded.account.stretches
-    times = sorted((start, end) for part in parts for *_, start, end in part.host_spans())
-    clean = spans([start for start, _ in times], [end for _, end in times])
-    inside = stacks.filter(pl.Series(containing(clean, stacks["time_ns"].to_numpy()) >= 0, dtype=pl.Boolean))
-    return inside.filter(pl.col("thread") == pl.col("thread").mode().min())
 
 
 @signal("host.memory_share")

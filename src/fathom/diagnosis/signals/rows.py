@@ -448,7 +448,7 @@ class Interpreted(msgspec.Struct, frozen=True):
 
 
 class Optimizers(msgspec.Struct, frozen=True):
-    """Shares of torch's Adam: of a clean step, by `samples` of stacks, and of the time between ops."""
+    """Adam's `share` of a clean step, by `samples` of stacks, and of the time `between` ops."""
 
     share: float
     samples: int

@@ -94,7 +94,7 @@ def fusing(eager: Eager) -> list[Evidence]:
     """Return evidence of the kernels that run op by op."""
     fusible = "time in kernels that run op by op and could be fused"
     lines = [
-        Evidence(fusible, eager.fusible_ms, "ms per step"),
+        Evidence(fusible, eager.fusible_ms, MS),
         Evidence("number of these kernels", eager.before, "per step"),
         Evidence("kernels after compilation", eager.after, "per step"),
     ]
