@@ -35,7 +35,9 @@ MANY = 40  # kernels per step: launching fewer takes no time
 WORTH = 0.02  # of a processor's step, at least
 LEFT = 0.25  # of the loop's time on a processor: 12 to 35 % for 12 to 80 parameters of up to 4096 elements
 DOUBT = 0.3  # of the gain, beside the deviation of the samples
-REMEDY = "torch.optim.AdamW(parameters, lr, fused=True)                # not with differentiable=True\n"
+REMEDY = (
+    "torch.optim.AdamW(parameters, lr, fused=True)                # or Adam; not with differentiable=True\n"
+)
 MECHANISM = """\
 On a processor, the optimizer calls a dozen operations for each of its parameters by default, and Python runs
 between them. The fused form is one call, which reads and writes parameters, gradients and moments once.
