@@ -18,6 +18,7 @@ from fathom.diagnosis.signals import (
     Recorded,
     Signals,
     UnknownSignalError,
+    Usage,
 )
 from fathom.sounding import LoaderFacts as About
 from tests.support.findings_fakes import H200, compute, idle, product, raised, signals, work
@@ -488,3 +489,43 @@ def test_a_small_rest_of_system_calls_is_not_called_reading_files(read, expected
     given = loading({"fetch": 20.0, "read": read}, 0, input_read_bytes=1e8)
     (result,) = raised(given, *LOADING).values()
     assert f"of which {expected}" in [line.text for line in result.evidence]
+
+
+def brief(fetch: float, collate: float, waits: float, workers: int = 1, **more: Any) -> Signals:
+    """A step of 12 ms on two cores, whose loader hands over three tensors of 83 KB."""
+    about = About(loader=0, tensors=3, bytes=82_944, threads=2)
+    return loading(
+        {"fetch": fetch, "collate": collate},
+        workers,
+        lost=waits,
+        step_device="cpu",
+        step_ms=12.0,
+        host_cores=2,
+        input_about=about,
+        **more,
+    )
+
+
+NEEDLESS = "input-needless-workers"
+
+
+def test_workers_are_needless_where_making_a_batch_is_quicker_than_receiving_it():
+    # a speech model on two cores: 12.1 ms with a worker, 10.1 without, where batches took 0.66 ms
+    usage = Usage(system=0.0, faults=0.0, ready=0.1)
+    finding = raised(brief(0.44, 0.46, 1.9, host_usage=usage), NEEDLESS)[NEEDLESS]
+    assert finding.gain_ms == pytest.approx(1.9 + 0.45 - (0.44 + 0.1 + 0.1))
+    quiet = raised(brief(0.44, 0.46, 1.9), NEEDLESS)[NEEDLESS]  # nothing took a core
+    assert quiet.gain_ms == pytest.approx(1.9 - 0.64) and quiet.doubt < finding.doubt
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        brief(3.0, 0.46, 1.9),  # batches take longer than the wait
+        brief(0.44, 0.46, 0.6),
+        brief(0.44, 0.46, 1.9, workers=0),
+        brief(0.44, 0.46, 1.9, communication_contended=True),
+    ],
+)
+def test_workers_that_save_time_are_not_needless(given):
+    assert not raised(given, NEEDLESS)

@@ -46,6 +46,16 @@ def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
 
 
 @of_training
+def test_clean_steps_come_with_what_the_kernel_counts(training, tmp_path):
+    store = import_raw(training.folder, tmp_path / "train.fathom")
+    usage = store.table("usage").collect()
+    assert 12 <= usage["steps"].sum() <= training.phases["clean"]
+    assert set(usage["phase"]) == {"clean"} and usage["faults"].null_count() == 0
+    used = usage["user_ns"] + usage["system_ns"] + usage["ready_ns"].fill_null(0)
+    assert (used <= 1.2 * (usage["end_ns"] - usage["start_ns"]) + 20e6).all()  # ticks of up to 10 ms
+
+
+@of_training
 def test_the_program_computes_the_same_and_says_the_same(training, tmp_path):
     plain = launch(tmp_path, "train.py", "60", watched=False)
     assert (plain.out, plain.err, plain.status) == (training.out, training.err, training.status)

@@ -29,6 +29,7 @@ def gains_of(signals: Signals, workers: Iterable[int], alone: bool = False) -> d
     """Return the shares of `loader_gains` from signals.
 
     The present step is modelled too, because workers do not mend waits that making batches does not explain.
+    Without workers, a processor has no waits at all.
     """
     try:
         _, lost = lost_of(signals)
@@ -40,4 +41,6 @@ def gains_of(signals: Signals, workers: Iterable[int], alone: bool = False) -> d
     if alone:
         loader = msgspec.structs.replace(loader, others_cores=0.0)
     batches, now_ms = signals.number("input.micro_steps", 1.0), step_ms_with(loader, loader.workers)
-    return {count: batches * (now_ms - step_ms_with(loader, count)) / step_ms for count in workers}
+    alone_ms = step_ms / batches if loader.on_processor and loader.workers else now_ms
+    before = {count: now_ms if count else alone_ms for count in workers}
+    return {count: batches * (ms - step_ms_with(loader, count)) / step_ms for count, ms in before.items()}

@@ -19,6 +19,7 @@ from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
 from fathom.probe.room import LARGEST_BURST
 from fathom.probe.trials import PREFIX, Trials
+from fathom.probe.usage import StretchUsage
 
 FORKED, MOST_FORKS = "the program forked", 10  # bursts that forks interrupt before Fathom stops trying
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger
@@ -46,6 +47,7 @@ class Conductor:
         self._schedule = Schedule(session.raw)
         self._recorder: Recorder | None = None
         self._events = DeviceClock(self._cuda)
+        self._usage = StretchUsage()
         self._device = 0
         self._trigger = os.path.join(session.raw, "trigger")
         self._trials = session.trials
@@ -133,7 +135,11 @@ class Conductor:
         if _timed(self._before) and not _timed(orders) and not self.capturing:
             self._events.record(k, ns, closing=True)
         if orders is not self._before:
+            self.report_usage(self._before, k)
             self._change(k, ns)
+            if self.orders.phase == "clean":
+                self._usage.begin(k)
+        self._usage.follow(k, ns)
         if _timed(orders) and not self.capturing:
             self._events.record(k, ns)
 
@@ -203,6 +209,11 @@ class Conductor:
         if self.capturing or not self.safely(self._trials.arm, job, self.phases.clean.step_ns):
             self.phases.interrupted()
         self._mind_trials()
+
+    def report_usage(self, orders: Orders, k: int | None = None) -> None:
+        """Report what the clean steps under `orders` used until step k, or until the last reading."""
+        if orders.phase == "clean" and (used := self._usage.end(orders.burst, k)):
+            self._session.say(used)
 
     def _mind_trials(self) -> None:
         for phase in self._trials.refused:
@@ -293,6 +304,7 @@ class Conductor:
     def end(self, k: int) -> None:
         """Save the running burst and take the last readings."""
         self.safely(self.beacon.follow, "end")
+        self.report_usage(self.orders)
         self.safely(self._trials.finish)
         if self._recorder is not None:
             self.safely(self._recorder.stop, k)

@@ -340,6 +340,7 @@ class Session:
         if self._stopped:
             return
         self._stopped = True
+        self.conductor.report_usage(self.conductor.orders, self.k)
         self._report_end()
         self.flush()
         end_quietly(self.raw)

@@ -34,6 +34,7 @@ _REQUIRED = {
     "input": ("loader", "start_ns"),
     "memory": ("time_ns", "device", "event"),
     "telemetry": ("device", "time_ns"),
+    "usage": ("start_ns", "end_ns", "steps"),
     "requests": ("request", "start_ns", "submitted_ns", "end_ns"),
     "request_spans": ("request", "what", "start_ns", "end_ns"),
     "iterations": ("iteration", "start_ns", "end_ns", "kind"),

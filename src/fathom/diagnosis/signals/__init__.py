@@ -39,6 +39,7 @@ from fathom.diagnosis.signals.rows import (
     SmallMessages,
     Stretched,
     Tables,
+    Usage,
     Work,
 )
 from fathom.diagnosis.signals.value import READERS, Signal, Signals

@@ -455,6 +455,19 @@ class Optimizers(msgspec.Struct, frozen=True):
     between: float
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """The use of the kernel by the thread that runs the clean steps: shares of their time, counts per step.
+
+    `system` is processor time in the kernel, `ready` time without a free processor (None: not counted).
+    `faults` are page faults that read no storage, `grown` is the growth of resident memory in bytes.
+    """
+
+    system: float
+    faults: float
+    grown: float = 0.0
+    ready: float | None = None
+
+
 class Tables(msgspec.Struct, frozen=True):
     """Embedding tables of one shape: their number (`parameters`), and the rows that a step looks up in all.
 

@@ -103,6 +103,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "summaries": steps.summaries(process),
         "stacks": stacked,
         "waits": tables.waits(process, marked),
+        "usage": tables.usage(process, marked),
         "input": tables.batches(process, raw.processes, marked),
         "memory": tables.memory(process, marked),
         "telemetry": tables.telemetry(raw),

@@ -141,6 +141,22 @@ class HeldShape(msgspec.Struct):
     tensors: list[tuple[int, Count, int, str]] = []
 
 
+class UsageShape(msgspec.Struct):
+    """The counts of the kernel for the thread that runs the steps, in a stretch of them."""
+
+    start: Time
+    end: Time
+    steps: Count
+    thread: int | None = None
+    user: Count | None = None
+    system: Count | None = None
+    ready: Count | None = None
+    faults: Count | None = None
+    loads: Count | None = None
+    preempted: Count | None = None
+    resident: int | None = None
+
+
 class BatchShape(msgspec.Struct):
     """A batch, as the program received it or as a worker made it."""
 
@@ -318,6 +334,7 @@ RECORDS: dict[str, object] = {
     "memory": MemoryShape,
     "snapshot": SnapshotShape,
     "held": HeldShape,
+    "usage": UsageShape,
     "batch": BatchShape,
     "request": RequestShape,
     "handed": HandedShape,

@@ -1,4 +1,4 @@
-"""Build the tables `waits`, `input`, `memory` and `telemetry` from the records of a rank."""
+"""Build the tables `waits`, `usage`, `input`, `memory` and `telemetry` from the records of a rank."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema={name: TABLES["ops"][name] for name in names}, strict=False)
     ids = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # ids in traces count up from 0
     return in_phases(frame.with_columns(kind=pl.lit("annotation"), id=ids), "start_ns", marked)
+
+
+def usage(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
+    """Return the `usage` table: what the thread that runs the steps used, by stretch of clean steps."""
+    rows = [
+        {
+            **{name: record.get(name) for name in ("thread", "steps", "faults", "loads", "preempted")},
+            **{f"{name}_ns": record.get(name) for name in ("start", "end", "user", "system", "ready")},
+            "resident_bytes": record.get("resident"),
+        }
+        for record in process.of("usage")
+    ]
+    schema = {name: kind for name, kind in TABLES["usage"].items() if name not in ("phase", "burst")}
+    return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
 
 
 def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl.DataFrame:

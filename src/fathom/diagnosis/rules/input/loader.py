@@ -8,7 +8,7 @@ from fathom.analysis import makes_batches
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import ms_of, on_processor, rows
 from fathom.diagnosis.rules.rule import Claim
-from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
+from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError, Usage
 from fathom.sounding import LoaderFacts as About
 
 READY = 0.9  # of the step without waits: faster batches keep the queue full
@@ -33,6 +33,7 @@ class Loader(msgspec.Struct, frozen=True):
     samples: float | None = None  # per batch
     busy_cores: float | None = None  # used by the program's own process in a step
     others_cores: float = 0.0  # used by other programs
+    ready_ms: float = 0.0  # time per batch that the step's thread was ready without a core, if counted
     tensors: int | None = None  # per batch
     bytes: int | None = None
     transport: float | None = None  # measured bytes per millisecond from workers to the program
@@ -141,7 +142,9 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
     except UnknownSignalError:
         return None
     cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
-    fed = (signals["step.ms"] - lost) / signals.number("input.micro_steps", 1.0)
+    batches = signals.number("input.micro_steps", 1.0)
+    fed = (signals["step.ms"] - lost) / batches
+    usage: Usage | None = signals.get("host.usage").value
     about: About | None = signals.get("input.about").value
     on_cpu = on_processor(signals)
     computing = (about.threads if about and about.threads else cores) if on_cpu else None
@@ -156,6 +159,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         samples=signals.get("input.samples").value,
         busy_cores=None if computing is None else float(computing),
         others_cores=signals.number("host.others_cores", 0.0),
+        ready_ms=(usage.ready or 0.0) * signals["step.ms"] / batches if usage else 0.0,
         tensors=about.tensors if about else None,
         bytes=about.bytes if about else None,
         transport=signals.get("input.transport").value,

@@ -1,4 +1,4 @@
-"""Worker processes: the gain and cost of using all free cores, and restarts of workers."""
+"""Worker processes: the gain and cost of using all free cores, or none, and restarts of workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from math import ceil
 
 import msgspec
 
-from fathom.diagnosis.rules.input.loader import SPARE, Loader
+from fathom.analysis.entries import Entry
+from fathom.diagnosis.rules.candidates import contended, on_processor
+from fathom.diagnosis.rules.input.loader import SPARE, Loader, loader_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
@@ -14,9 +16,13 @@ from fathom.diagnosis.signals import Signals
 # tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a faster host needs half of it.
 RECEIVE_MS, TENSOR_MS, BYTES_PER_MS = 0.1, 0.18, 5e6
 TENSORS = 4  # per batch, if not recorded
+SHARED_MS = 0.12  # to create a tensor's shared memory, in the worker's time to collate
+ALONE_MS = 0.1  # per batch that a program makes itself, beside fetching and collating
 HOST = (1.0, 2.0)  # times this cost: typical, and at most
 HIDDEN = (0.2, 2.0)  # the same beside a busy device, which overlaps most of it
 MOST = 16  # workers: more are rarely useful
+WORTH = 0.03  # of the step, for which workers are needless
+MODELLED = 0.25  # doubt in the model of a loader without workers
 WAITING = 0.5  # of the time of samples: above it, workers need no core each
 
 
@@ -62,15 +68,40 @@ def step_ms_with(loader: Loader, workers: int) -> float:
     """
     cost, _ = HOST if loader.on_processor else HIDDEN
     receive = cost * receive_ms(loader)
-    bare = max(loader.fed_ms - (receive if loader.workers else 0.0), 0.0)
+    if loader.workers and loader.on_processor:
+        bare = max(loader.fed_ms - taken_ms(loader), 0.0)  # the wait, which `fed_ms` lacks, contains the rest
+    else:
+        bare = max(loader.fed_ms - (receive if loader.workers else 0.0), 0.0)
     if not workers:
-        return bare + loader.made_ms
+        return bare + made_alone_ms(loader)
     work = 0.0
     if loader.cores is not None:
-        cores = max(loader.cores - loader.others_cores, 1.0)
+        cores = _cores(loader)
         busy = min(SPARE if loader.busy_cores is None else loader.busy_cores, cores)
         work = (loader.made_ms - loader.waiting_ms + busy * bare) / cores
     return max(bare + receive, (loader.made_ms + receive) / workers, work)
+
+
+def _cores(loader: Loader) -> float:
+    return max((loader.cores or 0) - loader.others_cores, 1.0)
+
+
+def taken_ms(loader: Loader) -> float:
+    """Return the milliseconds per batch that workers take from the step: at most its time without a core."""
+    if loader.cores is None:
+        return 0.0
+    return min((loader.made_ms - loader.waiting_ms) / _cores(loader), loader.ready_ms)
+
+
+def made_alone_ms(loader: Loader) -> float:
+    """Return the milliseconds that the program itself needs to make a batch.
+
+    A worker collates into shared memory, which a program without workers does not need.
+    """
+    if not loader.workers:
+        return loader.made_ms
+    shared = SHARED_MS * (TENSORS if loader.tensors is None else loader.tensors)
+    return loader.stages["fetch"] + max(loader.stages.get("collate", 0.0) - shared, 0.0) + ALONE_MS
 
 
 def receive_ms(loader: Loader) -> float:
@@ -97,6 +128,34 @@ def remedy_of(loader: Loader, workers: int) -> str:
     """Return the remedy for this loader; an iterable dataset has to divide its samples among the workers."""
     lines = (SHARDED if loader.iterable else "") + LOADER.format(workers=max(workers, loader.workers + 1))
     return lines + (SPAWNED if loader.spawned else "") + MEASURE
+
+
+@rule("input-needless-workers")
+def needless(signals: Signals) -> Candidates:
+    """Find workers on a processor whose batches cost the step more than making them there would."""
+    waits: float = signals["input.lost_ms"]
+    loader = loader_of(signals, waits)
+    if loader is None or not loader.workers or not on_processor(signals) or contended(signals):
+        return
+    batches = signals.number("input.micro_steps", 1.0)
+    made, taken = batches * made_alone_ms(loader), batches * taken_ms(loader)
+    gain = waits + taken - made
+    if gain <= 0:
+        return
+    yield Candidate(
+        claims=waiting(signals),
+        evidence=[
+            Evidence("wait for batches", waits, "ms per step"),
+            Evidence("time to make them without workers", made, "ms per step"),
+            Evidence("time that workers take from the step's cores", taken, "ms per step"),
+        ],
+        gain_ms=gain,
+        spill=(Entry.OPS, Entry.PYTHON),
+        doubt=min(MODELLED + taken / gain, 1.0),
+        confidence=0.8,
+        check="set num_workers=0, and time the step",
+        least=WORTH,
+    )
 
 
 @rule("input-worker-restart")
