@@ -511,11 +511,11 @@ NEEDLESS = "input-needless-workers"
 
 def test_workers_are_needless_where_making_a_batch_is_quicker_than_receiving_it():
     # a speech model on two cores: 12.1 ms with a worker, 10.1 without, where batches took 0.66 ms
-    usage = Usage(system=0.0, faults=0.0, ready=0.1)
+    usage = Usage(system=0.0, faults=0.0, ready=0.02)
     finding = raised(brief(0.44, 0.46, 1.9, host_usage=usage), NEEDLESS)[NEEDLESS]
-    assert finding.gain_ms == pytest.approx(1.9 + 0.45 - (0.44 + 0.1 + 0.1))
+    assert finding.gain_ms == pytest.approx(1.9 + 2 * 0.02 * 12 - (0.44 + 0.1 + 0.25))
     quiet = raised(brief(0.44, 0.46, 1.9), NEEDLESS)[NEEDLESS]  # nothing took a core
-    assert quiet.gain_ms == pytest.approx(1.9 - 0.64) and quiet.doubt < finding.doubt
+    assert quiet.gain_ms == pytest.approx(1.9 - 0.79) and quiet.doubt < finding.doubt
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from fathom.errors import BadInputError
 from fathom.recorder import Applied, read_settings
 from fathom.tuner import Options, Tuned, tune, tuning
 from fathom.tuner.exploring import Exploration
+from fathom.tuner.judging import ablate
+from fathom.tuner.knobs import catalogue
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.pairing import Budget, Paired, Trial
 from fathom.tuner.priors import Prior, priors
@@ -449,6 +451,24 @@ def test_a_gain_that_chance_may_explain_keeps_no_time_for_a_long_proof(gain: flo
     exploration = Exploration(search, paired, Lanes([paired]), budget, print, lambda: None, print)
     known = Measured({}, [] if gain is None else [math.log(1 - gain)], last_s=5.0)
     assert exploration.proof_s(known) == runs * 5.0
+
+
+@pytest.mark.parametrize(("left_s", "rounds"), [(200.0, 0), (280.0, 1), (420.0, 2)])
+def test_settings_are_taken_out_only_if_time_for_the_proof_is_left(left_s: float, rounds: int) -> None:
+    """As in a U-Net: runs of the compiled finalist take 20 s, its shortest proof 180 s."""
+    program = Compiling(FakeClock(), factor)
+    program.first_s = program.later_s = 20.0
+    paired = Paired(program, Trial(Applied()), None, 60.0)
+    paired.start(program.run(Applied(), 60.0))
+    kinds = [knob for knob in catalogue() if knob.id in ("optimizer", "compile")]
+    known = {knob.id: Prior(None, "unknown") for knob in kinds}
+    search, budget = Search(kinds, known, None), Budget(left_s / 1.08, 0.0, program.clock)
+    finalist = Measured({"optimizer": "fused", "compile": "whole"}, [-0.2, -0.2], last_s=20.0)
+    before = len(program.ran)
+    gains = ablate(search, paired, finalist, 180.0, budget, lambda _: None)
+    assert set(gains.logs) == (set(finalist.choice) if rounds else set())
+    alone = Applied(acts={"optimizer": "fused"})  # what is left without compiling
+    assert program.ran[before:].count(alone) == rounds
 
 
 def test_the_load_is_that_of_the_host_though_the_program_has_few_of_its_cores(

@@ -122,6 +122,12 @@ class Exploration:
             more = 0
         return (PROOF_RUNS / 2 + more) * (self.paired.base_s + again_s)
 
+    def least_proof_s(self, candidate: Measured) -> float:
+        """Return the time of the shortest proof, which suffices where its pairs agree."""
+        if candidate.within or not candidate.logs:
+            return self.proof_s(candidate)
+        return LEAST_PROOF / 2 * (self.paired.base_s + self._again_s(candidate))
+
     def _again_s(self, candidate: Measured) -> float:
         """Return the seconds that a candidate's next run takes: only its first one compiles all kernels."""
         base_s = self.paired.base_s

@@ -15,7 +15,7 @@ from fathom.tuner.effects import LEAST_ERROR, Effect
 from fathom.tuner.pairing import Budget, Outcome, Paired, Trial, error_of
 from fathom.tuner.results import FASTER
 from fathom.tuner.running import Run
-from fathom.tuner.search import Choice, Search
+from fathom.tuner.search import Choice, Measured, Search
 from fathom.tuner.sides import Separate, Switched
 
 PATCH_RUNS = 2  # that find the places in the source, and run the patched copy
@@ -57,21 +57,24 @@ def trial_of(search: Search, choice: Choice) -> Trial:
     return Trial(search.setting(choice), search.work(choice), search.patience_s(choice))
 
 
-def ablate(search: Search, paired: Paired, choice: Choice, budget: Budget, say: Say) -> Gains:
+def ablate(
+    search: Search, paired: Paired, finalist: Measured, proof_s: float, budget: Budget, say: Say
+) -> Gains:
     """Return the gain of each setting.
 
     Every setting is taken out of the choice in turn, beside runs of the whole choice, until the time left is
     that of the proof.
     """
+    choice = finalist.choice
     if len(choice) < 2:
         return Gains()
+    round_s = (len(choice) * 1.5 + 1) * max(finalist.last_s, paired.run_s)
     complete = trial_of(search, choice)
     beside = Paired(paired.runner, complete, paired.agree, paired.longest_s + complete.patience_s)
     beside.seconds, beside.rounded = paired.seconds, []  # only times are compared
     logs: dict[str, list[float]] = {knob: [] for knob in choice}
     for number in range(MOST_ROUNDS):
-        needed = (len(choice) * 1.5 + 1 + PROOF_RUNS) * paired.run_s
-        if number and budget.left_s < needed:
+        if (budget.left_s if number else left_s(budget)) < round_s + proof_s:
             break
         say(f"taking settings out in turn, round {number + 1}")
         for knob, outcome in zip(choice, _without_each(search, beside, choice), strict=True):
@@ -134,11 +137,11 @@ def prove(
     `first` is the first of these runs, of a choice that is proven whatever this run shows.
     """
     trial = trial_of(search, choice)
-    proof = (Switched if paired.can_switch(trial) else Separate)(paired, trial, lambda: _left_s(budget))
+    proof = (Switched if paired.can_switch(trial) else Separate)(paired, trial, lambda: left_s(budget))
     proof.begun = [first] if first else []
     verdict = _proven(proof, choice, budget, margin, say)
     if proof.mixed:  # pairs of both kinds say nothing together
-        notes, proof = proof.notes, Separate(paired, trial, lambda: _left_s(budget))
+        notes, proof = proof.notes, Separate(paired, trial, lambda: left_s(budget))
         proof.notes = notes
         verdict = _proven(proof, choice, budget, margin, say)
     if verdict.verdict == FASTER:
@@ -147,14 +150,15 @@ def prove(
     return verdict
 
 
-def _left_s(budget: Budget) -> float:
+def left_s(budget: Budget) -> float:
+    """Return the seconds left for a proof, which may exceed the budget a little."""
     return budget.left_s + OVER * budget.total_s
 
 
 def _proven(proof: Separate, choice: Choice, budget: Budget, margin: float, say: Say) -> Verdict:
     paired = proof.paired
-    left_s = budget.left_s - PATCH_RUNS * paired.run_s
-    settings = Settings(margin=margin, budget_s=max(0.0, left_s), progress=say)
+    spare_s = budget.left_s - PATCH_RUNS * paired.run_s
+    settings = Settings(margin=margin, budget_s=max(0.0, spare_s), progress=say)
     names = "the program as it is", ", ".join(choice.values())
     allow = ("nothing-compared",) if paired.runner.steps.until is not None else ()
     return prove_steps(proof.run, names, settings, paired.agree, allow, budget.clock, paired.rounding)

@@ -20,7 +20,7 @@ from fathom.sounding import open_store
 from fathom.tuner.exploring import LARGE, PROMISING, Exploration
 from fathom.tuner.facts import facts_of
 from fathom.tuner.folder import RESULT, SPENT, opened, spent_s
-from fathom.tuner.judging import OVER, PATCH_RUNS, PROOF_RUNS, Gains, ablate, kept, prove, too_small
+from fathom.tuner.judging import OVER, PATCH_RUNS, PROOF_RUNS, Gains, ablate, kept, left_s, prove, too_small
 from fathom.tuner.knobs import Knob, fitting
 from fathom.tuner.lanes import Lanes
 from fathom.tuner.options import LEAST_RUNS, Options
@@ -234,15 +234,22 @@ class _Tuning:
         return self._tuned({}, {}, None, {}, unproven)
 
     def _finalist(self, proposal: Choice, late: bool, unproven: list[Tried]) -> Tuned | None:
-        """Prove the fastest choices until one is faster; if it is `late`, only while there is time."""
+        """Prove the fastest choices until one is faster; if it is `late`, only while there is time.
+
+        Choices whose shortest proof takes longer than the time left come last.
+        """
         finalists = self.search.finalists(proposal, self.options.margin, self.paired.error)
+        least_s = self.exploration.least_proof_s
+        finalists.sort(key=lambda known: least_s(known) > left_s(self.budget))
         for number, finalist in enumerate(finalists[:MOST_FINALISTS]):
             if (number or late) and self.budget.left_s < self.exploration.proof_s(finalist):
                 break
             gains = (
                 Gains()
                 if number
-                else ablate(self.search, self.paired, finalist.choice, self.budget, self._remember)
+                else ablate(
+                    self.search, self.paired, finalist, least_s(finalist), self.budget, self._remember
+                )
             )
             choice = kept(finalist.choice, gains)
             self._remember(f"proving {label_of(choice)}")

@@ -8,7 +8,7 @@ import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import contended, on_processor
-from fathom.diagnosis.rules.input.loader import SPARE, Loader, loader_of, waiting
+from fathom.diagnosis.rules.input.loader import HANDLING_MS, SPARE, Loader, loader_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
 
@@ -17,7 +17,6 @@ from fathom.diagnosis.signals import Signals
 RECEIVE_MS, TENSOR_MS, BYTES_PER_MS = 0.1, 0.18, 5e6
 TENSORS = 4  # per batch, if not recorded
 SHARED_MS = 0.12  # to create a tensor's shared memory, in the worker's time to collate
-ALONE_MS = 0.1  # per batch that a program makes itself, beside fetching and collating
 HOST = (1.0, 2.0)  # times this cost: typical, and at most
 HIDDEN = (0.2, 2.0)  # the same beside a busy device, which overlaps most of it
 MOST = 16  # workers: more are rarely useful
@@ -76,21 +75,18 @@ def step_ms_with(loader: Loader, workers: int) -> float:
         return bare + made_alone_ms(loader)
     work = 0.0
     if loader.cores is not None:
-        cores = _cores(loader)
+        cores = max(loader.cores - loader.others_cores, 1.0)
         busy = min(SPARE if loader.busy_cores is None else loader.busy_cores, cores)
         work = (loader.made_ms - loader.waiting_ms + busy * bare) / cores
     return max(bare + receive, (loader.made_ms + receive) / workers, work)
 
 
-def _cores(loader: Loader) -> float:
-    return max((loader.cores or 0) - loader.others_cores, 1.0)
-
-
 def taken_ms(loader: Loader) -> float:
-    """Return the milliseconds per batch that workers take from the step: at most its time without a core."""
-    if loader.cores is None:
-        return 0.0
-    return min((loader.made_ms - loader.waiting_ms) / _cores(loader), loader.ready_ms)
+    """Return the milliseconds per batch by which workers that take a core lengthen the step.
+
+    An op waits for its slowest thread. Any of its threads may lose its core, as often as the step's own does.
+    """
+    return min(loader.made_ms - loader.waiting_ms, (loader.busy_cores or 1.0) * loader.ready_ms)
 
 
 def made_alone_ms(loader: Loader) -> float:
@@ -101,7 +97,7 @@ def made_alone_ms(loader: Loader) -> float:
     if not loader.workers:
         return loader.made_ms
     shared = SHARED_MS * (TENSORS if loader.tensors is None else loader.tensors)
-    return loader.stages["fetch"] + max(loader.stages.get("collate", 0.0) - shared, 0.0) + ALONE_MS
+    return loader.stages["fetch"] + max(loader.stages.get("collate", 0.0) - shared, 0.0) + HANDLING_MS
 
 
 def receive_ms(loader: Loader) -> float:
