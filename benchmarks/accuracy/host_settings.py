@@ -93,12 +93,12 @@ def pairs(runner: Runner, setting: Applied) -> list[list[float]]:
 def score(options: argparse.Namespace) -> None:
     """Compare predicted and measured gains, print a table and write the result."""
     rows = [row for name in TASKS for row in scored(options.folder, name)]
-    found = [row for row in rows if row["predicted"]]
+    findings = [row for row in rows if row["predicted"]]
     result = {
         "median_error": statistics.median(
-            abs(row["predicted"] - row["gained"]) / row["gained"] for row in found
+            abs(row["predicted"] - row["gained"]) / row["gained"] for row in findings
         ),
-        "inside": statistics.mean(row["low"] <= row["gained"] <= row["high"] for row in found),
+        "inside": statistics.mean(row["low"] <= row["gained"] <= row["high"] for row in findings),
         "rows": rows,
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n")

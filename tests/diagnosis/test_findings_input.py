@@ -494,16 +494,14 @@ def test_a_small_rest_of_system_calls_is_not_called_reading_files(read, expected
 def brief(fetch: float, collate: float, waits: float, workers: int = 1, **more: Any) -> Signals:
     """A step of 12 ms on two cores, whose loader hands over three tensors of 83 KB."""
     about = About(loader=0, tensors=3, bytes=82_944, threads=2)
-    return loading(
-        {"fetch": fetch, "collate": collate},
-        workers,
-        lost=waits,
-        step_device="cpu",
-        step_ms=12.0,
-        host_cores=2,
-        input_about=about,
-        **more,
-    )
+    known = {
+        "step_device": "cpu",
+        "step_ms": 12.0,
+        "step_mean_ms": 12.0,
+        "host_cores": 2,
+        "input_about": about,
+    }
+    return loading({"fetch": fetch, "collate": collate}, workers, lost=waits, **known | more)
 
 
 NEEDLESS = "input-needless-workers"
@@ -511,17 +509,19 @@ NEEDLESS = "input-needless-workers"
 
 def test_workers_are_needless_where_making_a_batch_is_quicker_than_receiving_it():
     # a speech model on two cores: 12.1 ms with a worker, 10.1 without, where batches took 0.66 ms
-    usage = Usage(system=0.0, faults=0.0, ready=0.02)
+    usage = Usage(system=0.0, faults=0.0, ticks=0.0, grown=0.0, ready=0.02)
     finding = raised(brief(0.44, 0.46, 1.9, host_usage=usage), NEEDLESS)[NEEDLESS]
-    assert finding.gain_ms == pytest.approx(1.9 + 2 * 0.02 * 12 - (0.44 + 0.1 + 0.25))
+    assert finding.gain_ms == pytest.approx(1.9 + 2 * 0.02 * 12 - (0.44 + 0.22 + 0.25))
     quiet = raised(brief(0.44, 0.46, 1.9), NEEDLESS)[NEEDLESS]  # nothing took a core
-    assert quiet.gain_ms == pytest.approx(1.9 - 0.79) and quiet.doubt < finding.doubt
+    assert quiet.gain_ms == pytest.approx(1.9 - 0.91) and quiet.doubt < finding.doubt
 
 
 @pytest.mark.parametrize(
     "given",
     [
         brief(3.0, 0.46, 1.9),  # batches take longer than the wait
+        brief(0.44, 0.46, 1.9, input_made_ms=4.0),  # on average: some samples are slow
+        brief(0.44, 0.46, 1.9, input_restarts_ms=[150.0], input_steps=100),
         brief(0.44, 0.46, 0.6),
         brief(0.44, 0.46, 1.9, workers=0),
         brief(0.44, 0.46, 1.9, communication_contended=True),
@@ -529,3 +529,8 @@ def test_workers_are_needless_where_making_a_batch_is_quicker_than_receiving_it(
 )
 def test_workers_that_save_time_are_not_needless(given):
     assert not raised(given, NEEDLESS)
+
+
+def test_the_collating_of_needless_workers_is_not_the_bottleneck():
+    given = brief(0.3, 1.2, 2.4, step_ms=3.0, step_mean_ms=3.0)
+    assert set(raised(given, NEEDLESS, *LOADING)) == {NEEDLESS}

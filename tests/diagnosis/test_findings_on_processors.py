@@ -69,6 +69,10 @@ def test_other_optimizers_and_fused_ones_are_no_loops(works, share):
     assert not raised(step(works, share), OPTIMIZER)
 
 
+def used(system: float, faults: float, grown: float | None = 0.0, ticks: float = 400.0) -> Usage:
+    return Usage(system, faults, ticks, grown, ready=None)
+
+
 def faulting(usage: Usage, allocator: str = "glibc", device: str = "cpu") -> Signals:
     """A step of 200 ms, 250 ms profiled, whose thread uses the kernel like this."""
     ledger = [LedgerRow(Entry.OPS, "aten::mul_", 240.0), LedgerRow(Entry.PYTHON, "", 10.0)]
@@ -82,22 +86,26 @@ PAGES = "host-page-faults"
 
 def test_memory_that_each_step_takes_again_costs_the_kernel_s_time():
     # U-Net on two cores: 8,250 faults and 27 ms per step; with memory kept, steps took 30 ms less
-    finding = raised(faulting(Usage(system=0.135, faults=8250.0)), PAGES)[PAGES]
+    finding = raised(faulting(used(0.135, 8250.0)), PAGES)[PAGES]
     assert finding.gain_ms == pytest.approx(27.0)
     assert sum(0.8 * claim.ms for claim in finding.claims) == pytest.approx(27.0)
-    grows = Usage(system=0.135, faults=8250.0, grown=4000 * 4096.0)
+    grows = used(0.135, 8250.0, grown=4000 * 4096.0)
     assert raised(faulting(grows), PAGES)[PAGES].gain_ms == pytest.approx(0.004 * 4250)
-    reads = Usage(system=0.6, faults=8250.0)  # most of it in other system calls
-    assert raised(faulting(reads), PAGES)[PAGES].gain_ms == pytest.approx(0.004 * 8250)
+    reads = raised(faulting(used(0.6, 8250.0)), PAGES)[PAGES]  # most of it in other system calls
+    assert reads.gain_ms == pytest.approx(0.004 * 8250) and reads.doubt >= 0.8
+    brief = raised(faulting(used(0.135, 8250.0, ticks=4.0)), PAGES)[PAGES]
+    assert brief.doubt == pytest.approx(0.8) and finding.doubt == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        faulting(Usage(system=0.135, faults=8250.0), allocator="libjemalloc.so.2"),
-        faulting(Usage(system=0.135, faults=8250.0), device="cuda"),
-        faulting(Usage(system=0.0, faults=8250.0)),
-        faulting(Usage(system=0.135, faults=4000.0, grown=4000 * 4096.0)),
+        faulting(used(0.135, 8250.0), allocator="libjemalloc.so.2"),
+        faulting(used(0.135, 8250.0), allocator="MALLOC_TRIM_THRESHOLD_"),
+        faulting(used(0.135, 8250.0), device="cuda"),
+        faulting(used(0.135, 8250.0, grown=None)),
+        faulting(used(0.0, 8250.0)),
+        faulting(used(0.135, 4000.0, grown=4000 * 4096.0)),
     ],
 )
 def test_pages_that_the_program_keeps_or_another_allocator_takes_are_no_finding(given):

@@ -33,7 +33,7 @@ def test_pages_are_counted_and_what_stays_is_growth():
     assert (record["steps"], record["burst"]) == (4, 2)
     assert PAGES <= record["faults"] < 1.2 * PAGES
     assert 0.8 * PAGES * PAGE <= record["resident"] <= 1.5 * PAGES * PAGE
-    assert record["start"] < record["end"] and record["user"] + record["system"] >= 0
+    assert record["start"] < record["end"] and {"user", "system", "preempted"} <= record.keys()
     kept.close()
     usage.begin(7)
     touched().close()
@@ -52,6 +52,16 @@ def test_no_record_without_a_step_or_from_another_thread():
     other.start()
     other.join()
     assert records == [None]
+
+
+def test_a_stretch_is_dropped_if_another_thread_runs_a_step_of_it():
+    usage = StretchUsage()
+    usage.begin(0)
+    now = time.time_ns()
+    other = threading.Thread(target=usage.follow, args=(4, now + INTERVAL_NS))
+    other.start()
+    other.join()
+    assert usage.end(1, 8) is None
 
 
 def test_a_program_that_ends_reports_its_steps_until_the_last_reading():

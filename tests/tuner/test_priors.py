@@ -135,13 +135,12 @@ def gains(
     """Return the gains for a step of 10 ms, of which 5 ms make a batch."""
     given = signals(
         [compute("a", 5.0), idle("input", 5.0)],
-        input_stages_ms={"fetch": 5.0},
+        **{"input_stages_ms": {"fetch": 5.0}} | more,
         input_workers=workers,
         input_lost_ms=5.0,
         host_cores=cores,
         step_ms=10.0,
         **({"step_device": "cpu"} if on_cpu else {}),
-        **more,
     )
     return gains_of(given, (0, 1, 2, 8), alone)
 
@@ -151,6 +150,14 @@ def test_workers_gain_as_much_as_the_cores_allow() -> None:
     assert many[0] == 0 and many[1] == pytest.approx(0.45, abs=0.05)
     assert few[0] == 0 and few[1] < 0.3 and few[8] < 0.3
     assert gains(2, on_cpu=True, workers=2)[0] < 0
+
+
+def test_without_workers_a_processor_waits_for_nothing() -> None:
+    """Waits of 5 ms for batches of 1 ms: the program makes them itself in 1.25 ms."""
+    waiting = {"input_stages_ms": {"fetch": 1.0}, "workers": 2}
+    assert gains(2, on_cpu=True, **waiting)[0] == pytest.approx(0.375)
+    for given in ({"alone": True}, {"communication_contended": True}, {"on_cpu": False}):
+        assert gains(**{"cores": 2, "on_cpu": True, **waiting, **given})[0] <= 0
 
 
 def test_the_loader_is_tried_by_the_gain_of_each_number_of_workers() -> None:

@@ -467,7 +467,7 @@ def test_settings_are_taken_out_only_if_time_for_the_proof_is_left(left_s: float
     before = len(program.ran)
     gains = ablate(search, paired, finalist, 180.0, budget, lambda _: None)
     assert set(gains.logs) == (set(finalist.choice) if rounds else set())
-    alone = Applied(acts={"optimizer": "fused"})  # what is left without compiling
+    alone = Applied(acts={"optimizer": "fused"})  # the rest
     assert program.ran[before:].count(alone) == rounds
 
 

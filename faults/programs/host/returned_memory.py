@@ -1,10 +1,11 @@
-"""Train a convolutional network on the processor, with the allocator as it is.
+"""Train a convolutional network on the processor, with the default allocator settings.
 
 The user believes that memory which a step frees is there for the next one. glibc returns large blocks to the
-kernel, and each page that the next step takes again costs a few microseconds.
+operating system, and each page that the next step requests again costs a few microseconds.
 """
 
 import ctypes
+from contextlib import suppress
 
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -17,8 +18,8 @@ FAULT = Fault(
     expected=["host-page-faults"],
     forbidden=["host-python", "input-too-few-workers", "kernels-double-precision"],
     allowed=["framework-not-compiled"],
-    share=[0.05, 0.08, 0.1],
-    why="activations of 8, 16 and 32 samples are freed and taken again: 2 to 4 us per page of 4 KiB",
+    share=[0.1, 0.2, 0.25],
+    why="activations of 8, 16 and 32 samples are freed and taken again: 3 us per page of 4 KiB",
     agree=1e-3,
 )
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4  # parameters of mallopt
@@ -26,9 +27,9 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4  # parameters of mallopt
 
 def keep_freed_memory():
     """Do as MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_ and MALLOC_MMAP_MAX_ do from outside."""
-    library = ctypes.CDLL(None)
-    for parameter, value in ((TRIM_THRESHOLD, 2**31 - 1), (TOP_PAD, 64 << 20), (MMAP_MAX, 0)):
-        library.mallopt(parameter, value)
+    with suppress(AttributeError, OSError):  # another C library
+        for parameter, value in ((TRIM_THRESHOLD, -1), (TOP_PAD, 16 << 20), (MMAP_MAX, 0)):
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def main(options):

@@ -90,9 +90,9 @@ class Reading:
     def query(self, sounding: Name, sql: Annotated[str, Field(description="One SELECT.")]) -> Digest:
         """Run one SELECT over a sounding. Times are ns since the epoch, `*_ns` durations ns, `ms` per step.
 
-        Tables: steps, ops, launches, kernels, waits, stacks, samples, counters, input, memory, telemetry; and
-        computed: windows, ledger (the clean step's), profiled_ledger, collectives, ranks, late_ranks,
-        jitter, pipeline, experts.
+        Tables: steps, ops, launches, kernels, waits, stacks, samples, counters, input, memory, telemetry,
+        usage; and computed: windows, ledger (the clean step's), profiled_ledger, collectives, ranks,
+        late_ranks, jitter, pipeline, experts.
         Columns: `SELECT * FROM kernels LIMIT 1`. Aggregate in SQL; large results are refused.
         """
         with self._lock:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from fathom.diagnosis.ranks import Ranks
+from fathom.diagnosis.rules.candidates import contended
 from fathom.diagnosis.rules.input.loader import loader_of, lost_of
 from fathom.diagnosis.rules.input.workers import step_ms_with
 from fathom.diagnosis.signals import Signals, UnknownSignalError
@@ -29,7 +30,8 @@ def gains_of(signals: Signals, workers: Iterable[int], alone: bool = False) -> d
     """Return the shares of `loader_gains` from signals.
 
     The present step is modelled too, because workers do not mend waits that making batches does not explain.
-    Without workers, a processor has no waits at all.
+    A program on a CPU that makes its own batches never waits for them, so that gain is against the measured
+    step, unless other programs lengthened it.
     """
     try:
         _, lost = lost_of(signals)
@@ -41,6 +43,6 @@ def gains_of(signals: Signals, workers: Iterable[int], alone: bool = False) -> d
     if alone:
         loader = msgspec.structs.replace(loader, others_cores=0.0)
     batches, now_ms = signals.number("input.micro_steps", 1.0), step_ms_with(loader, loader.workers)
-    alone_ms = step_ms / batches if loader.on_processor and loader.workers else now_ms
-    before = {count: now_ms if count else alone_ms for count in workers}
+    measured = loader.on_processor and loader.workers and not alone and not contended(signals)
+    before = {count: step_ms / batches if measured and not count else now_ms for count in workers}
     return {count: batches * (ms - step_ms_with(loader, count)) / step_ms for count, ms in before.items()}

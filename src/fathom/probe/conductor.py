@@ -85,6 +85,7 @@ class Conductor:
         self._mind_trials()
 
     def _settle(self, burst: int) -> None:
+        self._usage.drop()
         self.phases = Phases(self._session.plan, self._schedule.lead, self._cuda.is_available(), burst)
         self.phases.sampled_alone = is_plain(self._session.torch)
         self.orders = Orders("settle", burst)
@@ -265,6 +266,8 @@ class Conductor:
 
     def suspend(self, why: str) -> None:
         """End a burst early, keeping its data."""
+        if why == FORKED:
+            self._usage.drop()  # pages that a child shares are copied when the program writes them
         if self._trials.open:
             self._trials.cut(why)
             self.phases.interrupted()

@@ -1,4 +1,4 @@
-"""Counts of the kernel for the thread that runs the steps: page faults and processor time."""
+"""The operating system's counts for the thread that runs the steps: page faults and processor time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reading(NamedTuple):
 
 
 class StretchUsage:
-    """The counts of a stretch of steps, at its ends and every half second: the program may end in it."""
+    """Counts of a stretch of steps, at its ends and every half second, as the program may end during it."""
 
     def __init__(self) -> None:
         self._first: Reading | None = None
@@ -43,6 +43,12 @@ class StretchUsage:
         """Read the counts at the start of step k, at time `ns`, if it is time to."""
         if self._last is not None and ns - self._last.ns >= INTERVAL_NS:
             self._last = _read(k)
+            if self._first is None or self._last is None or self._last.thread != self._first.thread:
+                self.drop()
+
+    def drop(self) -> None:
+        """End a stretch that means nothing."""
+        self._first = self._last = None
 
     @guarded("reading what the steps use")
     def end(self, burst: int, k: int | None = None) -> Record | None:

@@ -15,7 +15,17 @@ ALLOWED = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"),
     *("CUDA_MODULE_LOADING", "CUDA_CACHE_*", "CUDA_MPS_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_TF32_OVERRIDE"),
     *("NCCL_*", "GLOO_*", "TORCH_*", "TORCHINDUCTOR_*", "TORCHDYNAMO_*", "PYTORCH_*", "KINETO_*", "TRITON_*"),
-    *("OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "MALLOC_*", "LD_PRELOAD", "TOKENIZERS_PARALLELISM"),
+    *(
+        "OMP_*",
+        "KMP_*",
+        "GOMP_*",
+        "MKL_*",
+        "OPENBLAS_*",
+        "MALLOC_*",
+        "GLIBC_TUNABLES",
+        "LD_PRELOAD",
+        "TOKENIZERS_PARALLELISM",
+    ),
     *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_NNODES", "SLURM_NTASKS"),
     *(
         "SLURM_JOB_ID",

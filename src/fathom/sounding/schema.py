@@ -194,18 +194,18 @@ TELEMETRY = {
     "link_rx_bytes": pl.Int64,  # bytes received over NVLink since the driver was loaded
     "link_tx_bytes": pl.Int64,  # bytes sent over NVLink since the driver was loaded
 }
-USAGE: Schema = {  # counts of the kernel for the thread that runs the steps, by stretch of clean steps
+USAGE: Schema = {  # the operating system's counts for the thread of the steps, by stretch of clean steps
     "thread": pl.Int64,
     "start_ns": _TIME,  # start of the stretch
     "end_ns": _TIME,
     "steps": pl.Int64,  # number of its steps
     "user_ns": pl.Int64,  # processor time of the thread in the program and its libraries
-    "system_ns": pl.Int64,  # processor time of the thread in the kernel
+    "system_ns": pl.Int64,  # processor time of the thread in the operating system
     "ready_ns": pl.Int64,  # time ready to run without a processor; null if not counted
     "faults": pl.Int64,  # page faults of the thread that read nothing from storage: new pages, mostly
     "loads": pl.Int64,  # page faults of the thread that read from storage
     "preempted": pl.Int64,  # times that the thread lost its processor to another one
-    "resident_bytes": pl.Int64,  # growth of the process' resident memory; null if unknown
+    "resident_bytes": pl.Int64,  # growth of the process's resident memory; null if unknown
     **_RECORDED,
 }
 REQUESTS: Schema = {  # the requests that a serving engine answered while it was recorded

@@ -94,6 +94,15 @@ def stages(recorded: Recorded) -> dict[str, float]:
     return medians
 
 
+@signal("input.made_ms", "ms a batch")
+def made_ms(recorded: Recorded) -> float | None:
+    """Return the mean time to fetch and collate a batch in clean steps."""
+    rows = recorded.rows("input").filter(phase="clean").drop_nulls("fetch_ns")
+    made = pl.col("fetch_ns") + pl.col("collate_ns").fill_null(0)
+    mean = rows.select(made.mean() / NS_PER_MS).collect().item()
+    return None if mean is None else float(mean)
+
+
 @signal("input.read_bytes", "B a batch")
 def read_bytes(recorded: Recorded) -> float | None:
     """Return the median number of bytes read from files while a batch's samples were fetched."""

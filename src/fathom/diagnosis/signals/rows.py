@@ -456,16 +456,18 @@ class Optimizers(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """The use of the kernel by the thread that runs the clean steps: shares of their time, counts per step.
+    """The operating system's counts for the thread that runs the clean steps: shares of time, or per step.
 
-    `system` is processor time in the kernel, `ready` time without a free processor (None: not counted).
-    `faults` are page faults that read no storage, `grown` is the growth of resident memory in bytes.
+    `system` is the thread's system time, counted in so many `ticks`, `ready` time without a free processor.
+    `faults` are page faults that read no storage, `grown` is the growth of resident memory in bytes. None:
+    not counted.
     """
 
     system: float
     faults: float
-    grown: float = 0.0
-    ready: float | None = None
+    ticks: float
+    grown: float | None
+    ready: float | None
 
 
 class Tables(msgspec.Struct, frozen=True):

@@ -142,7 +142,7 @@ class HeldShape(msgspec.Struct):
 
 
 class UsageShape(msgspec.Struct):
-    """The counts of the kernel for the thread that runs the steps, in a stretch of them."""
+    """The operating system's counts for the thread that runs the steps, in a stretch of them."""
 
     start: Time
     end: Time

@@ -33,6 +33,7 @@ class Loader(msgspec.Struct, frozen=True):
     samples: float | None = None  # per batch
     busy_cores: float | None = None  # used by the program's own process in a step
     others_cores: float = 0.0  # used by other programs
+    mean_ms: float = 0.0  # mean time of a batch; the stages are medians
     ready_ms: float = 0.0  # time per batch that the step's thread was ready without a core, if counted
     tensors: int | None = None  # per batch
     bytes: int | None = None
@@ -159,6 +160,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         samples=signals.get("input.samples").value,
         busy_cores=None if computing is None else float(computing),
         others_cores=signals.number("host.others_cores", 0.0),
+        mean_ms=signals.number("input.made_ms", 0.0),
         ready_ms=(usage.ready or 0.0) * signals["step.ms"] / batches if usage else 0.0,
         tensors=about.tensors if about else None,
         bytes=about.bytes if about else None,

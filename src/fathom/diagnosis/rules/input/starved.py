@@ -7,7 +7,7 @@ import numpy as np
 
 from fathom.diagnosis.rules.host.oversubscription import oversubscribed
 from fathom.diagnosis.rules.input.loader import Loader, loader_of, lost_of, waiting
-from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
+from fathom.diagnosis.rules.input.workers import needless_ms, remedy_of, with_workers
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import LoaderRegions, Signals
 from fathom.units import MB
@@ -50,7 +50,7 @@ def starved(signals: Signals) -> Candidates:
     keeps_up = loader is not None and (not loader.behind or loader.held_by_pinning)
     # The program then waits for new iterators, not for batches.
     starts = signals.number("input.anew_ms", 0.0) > MOSTLY * lost
-    if not lost or keeps_up or starts or oversubscribed(signals, loader):
+    if not lost or keeps_up or starts or oversubscribed(signals, loader) or needless_ms(signals, loader):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process

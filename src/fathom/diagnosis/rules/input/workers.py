@@ -8,6 +8,7 @@ import msgspec
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import contended, on_processor
+from fathom.diagnosis.rules.host.oversubscription import oversubscribed
 from fathom.diagnosis.rules.input.loader import HANDLING_MS, SPARE, Loader, loader_of, waiting
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Signals
@@ -16,11 +17,11 @@ from fathom.diagnosis.signals import Signals
 # tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a faster host needs half of it.
 RECEIVE_MS, TENSOR_MS, BYTES_PER_MS = 0.1, 0.18, 5e6
 TENSORS = 4  # per batch, if not recorded
-SHARED_MS = 0.12  # to create a tensor's shared memory, in the worker's time to collate
+SHARED_MS = 0.08  # to create a tensor's shared memory, at least: 0.12 on two cores of an EPYC
 HOST = (1.0, 2.0)  # times this cost: typical, and at most
 HIDDEN = (0.2, 2.0)  # the same beside a busy device, which overlaps most of it
 MOST = 16  # workers: more are rarely useful
-WORTH = 0.03  # of the step, for which workers are needless
+WORTH, LEAST = 0.03, 0.01  # of the step, for which workers are needless: expected, and at its lower end
 MODELLED = 0.25  # doubt in the model of a loader without workers
 WAITING = 0.5  # of the time of samples: above it, workers need no core each
 
@@ -92,12 +93,14 @@ def taken_ms(loader: Loader) -> float:
 def made_alone_ms(loader: Loader) -> float:
     """Return the milliseconds that the program itself needs to make a batch.
 
-    A worker collates into shared memory, which a program without workers does not need.
+    It waits for slow batches, too, so the mean counts. In a worker, torch's function collates into shared
+    memory, which takes longer.
     """
     if not loader.workers:
         return loader.made_ms
-    shared = SHARED_MS * (TENSORS if loader.tensors is None else loader.tensors)
-    return loader.stages["fetch"] + max(loader.stages.get("collate", 0.0) - shared, 0.0) + HANDLING_MS
+    shared = SHARED_MS * (loader.tensors or 0) if loader.library_collates else 0.0
+    shared = min(shared, loader.stages.get("collate", 0.0))
+    return max(loader.mean_ms, loader.made_ms) - shared + HANDLING_MS
 
 
 def receive_ms(loader: Loader) -> float:
@@ -126,22 +129,33 @@ def remedy_of(loader: Loader, workers: int) -> str:
     return lines + (SPAWNED if loader.spawned else "") + MEASURE
 
 
+def needless_ms(signals: Signals, loader: Loader | None) -> float:
+    """Return the milliseconds that a step on a processor gains without workers; 0 if it gains too little."""
+    waits = signals.get("input.lost_ms").value
+    if loader is None or not loader.workers or not waits or not on_processor(signals) or contended(signals):
+        return 0.0
+    if oversubscribed(signals, loader):
+        return 0.0
+    anew = sum(signals.get("input.restarts_ms").value or []) / signals.number("input.steps", 1.0)
+    gain = (
+        waits - anew + signals.number("input.micro_steps", 1.0) * (taken_ms(loader) - made_alone_ms(loader))
+    )
+    return gain if gain >= WORTH * signals.number("step.mean_ms", 0.0) else 0.0
+
+
 @rule("input-needless-workers")
 def needless(signals: Signals) -> Candidates:
     """Find workers on a processor whose batches cost the step more than making them there would."""
-    waits: float = signals["input.lost_ms"]
-    loader = loader_of(signals, waits)
-    if loader is None or not loader.workers or not on_processor(signals) or contended(signals):
+    loader = loader_of(signals, signals["input.lost_ms"])
+    gain = needless_ms(signals, loader)
+    if loader is None or not gain:
         return
     batches = signals.number("input.micro_steps", 1.0)
     made, taken = batches * made_alone_ms(loader), batches * taken_ms(loader)
-    gain = waits + taken - made
-    if gain <= 0:
-        return
     yield Candidate(
         claims=waiting(signals),
         evidence=[
-            Evidence("wait for batches", waits, "ms per step"),
+            Evidence("wait for batches", signals["input.lost_ms"], "ms per step"),
             Evidence("time to make them without workers", made, "ms per step"),
             Evidence("time that workers take from the step's cores", taken, "ms per step"),
         ],
@@ -150,7 +164,7 @@ def needless(signals: Signals) -> Candidates:
         doubt=min(MODELLED + taken / gain, 1.0),
         confidence=0.8,
         check="set num_workers=0, and time the step",
-        least=WORTH,
+        least=LEAST,
     )
 
 
