@@ -22,6 +22,7 @@ ROWS = {
     "input": "one batch, as the loader made it",
     "memory": "one event of the allocator",
     "telemetry": "one reading of a device's or the host's sensors",
+    "usage": "a stretch of clean steps, and the counts of the operating system for their thread",
     "requests": "one request that a serving engine answered",
     "request_spans": "a stretch of one request outside of the engine's iterations",
     "iterations": "one iteration of a serving engine",

@@ -22,7 +22,7 @@ HOST = (1.0, 2.0)  # times this cost: typical, and at most
 HIDDEN = (0.2, 2.0)  # the same beside a busy device, which overlaps most of it
 MOST = 16  # workers: more are rarely useful
 WORTH, LEAST = 0.03, 0.01  # of the step, for which workers are needless: expected, and at its lower end
-MODELLED = 0.25  # doubt in the model of a loader without workers
+MODELLED, GUESSED = 0.25, 0.5  # doubt in the model without workers, and in their cores
 WAITING = 0.5  # of the time of samples: above it, workers need no core each
 
 
@@ -161,7 +161,7 @@ def needless(signals: Signals) -> Candidates:
         ],
         gain_ms=gain,
         spill=(Entry.OPS, Entry.PYTHON),
-        doubt=min(MODELLED + taken / gain, 1.0),
+        doubt=min(MODELLED + GUESSED * taken / gain, 1.0),
         confidence=0.8,
         check="set num_workers=0, and time the step",
         least=LEAST,
