@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.on_processors import predicted, run
+from benchmarks.accuracy.on_processors import main, predicted, run
 from benchmarks.cost.launcher import ROOT
 from benchmarks.tuning.programs import PROGRAMS
 from fathom.recorder import Applied
@@ -125,20 +125,5 @@ def scored(folder: Path, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True)
-    for command in (record, score):
-        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
-        sub.set_defaults(command=command)
-        sub.add_argument("folder", type=Path)
-        if command is record:
-            sub.add_argument("--only", nargs="+", choices=TASKS)
-    options = parser.parse_args()
-    options.command(options)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, TASKS, record, score)

@@ -17,6 +17,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ TASKS = ("language", "ranking", "vision", "table", "diffusion", "messages", "con
 COMPILED, LOOP = "framework-not-compiled", "kernels-for-loop-optimizer"
 STEPS, PATIENCE_S, PAIRS = "600", 240, 3
 FORMS = ("loop", "fused")
+Command = Callable[[argparse.Namespace], None]
 HERE = Path(__file__).parent
 
 
@@ -94,9 +96,10 @@ def predicted(findings: list[dict[str, Any]], kind: str, step: dict[str, Any]) -
     return {name: (finding.get(part) or 0.0) / step["clean_mean_ms"] for name, part in parts.items()}
 
 
-def main() -> None:
+def main(description: str | None, tasks: Iterable[str], record: Command, score: Command) -> None:
+    """Run `record FOLDER [--only TASK …]` or `score FOLDER`, as the command line says."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
     for command in (record, score):
@@ -104,10 +107,10 @@ def main() -> None:
         sub.set_defaults(command=command)
         sub.add_argument("folder", type=Path)
         if command is record:
-            sub.add_argument("--only", nargs="+", choices=TASKS)
+            sub.add_argument("--only", nargs="+", choices=list(tasks))
     options = parser.parse_args()
     options.command(options)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, TASKS, record, score)

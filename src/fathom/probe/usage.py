@@ -38,16 +38,19 @@ class StretchUsage:
         """Begin a stretch at the start of step k."""
         self._first = self._last = _read(k)
 
-    @guarded("reading what the steps use")
     def follow(self, k: int, ns: int) -> None:
         """Read the counts at the start of step k, at time `ns`, if it is time to."""
-        if self._last is not None and ns - self._last.ns >= INTERVAL_NS:
-            self._last = _read(k)
-            if self._first is None or self._last is None or self._last.thread != self._first.thread:
-                self.drop()
+        if self._last is not None and ns - self._last.ns >= INTERVAL_NS:  # at most marks it is not
+            self._read_again(k)
+
+    @guarded("reading what the steps use")
+    def _read_again(self, k: int) -> None:
+        self._last = _read(k)
+        if self._first is None or self._last is None or self._last.thread != self._first.thread:
+            self.drop()
 
     def drop(self) -> None:
-        """End a stretch that means nothing."""
+        """Discard the stretch."""
         self._first = self._last = None
 
     @guarded("reading what the steps use")

@@ -49,5 +49,5 @@ def allocator(recorded: Recorded) -> str:
     environment = recorded.store.manifest.environment
     files = environment.get(PRELOADED, "").replace(":", " ").split()
     others = [name for file in files if "alloc" in (name := PurePath(file).name)]
-    configured = (name for name in environment if name.startswith(CONFIGURING))
-    return next(iter([*others, *configured]), USUAL)
+    configured = [name for name in environment if name.startswith(CONFIGURING)]
+    return [*others, *configured, USUAL][0]
