@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import platform
+import resource
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,3 +137,62 @@ def test_what_is_switched_on_is_off_again_and_made_once() -> None:
     assert "forward" not in module.__dict__ and module(x).dtype == torch.float32
     compiled, again = within("compile", {"backend": "eager"}), within("compile", {"backend": "eager"})
     assert compiled[1] is again[1] is not None and module._compiled_call_impl is None
+
+
+needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+
+
+def faults_of(size: int, times: int) -> int:
+    """Return the page faults of filling blocks that are freed at once."""
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        block = library.malloc(size)
+        ctypes.memset(block, 1, size)
+        library.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@needs_glibc
+@pytest.mark.parametrize("size", [40 << 20, 24 << 20])  # above the largest threshold, and below it
+def test_freed_memory_is_kept_while_the_setting_is_on(size: int) -> None:
+    def in_child() -> list[int]:
+        faults_of(size, 3)  # glibc adapts its thresholds
+        counts = [faults_of(size, 10)]
+        for _ in range(2):
+            with SWITCHES["freed_memory"](SimpleNamespace(), [], "keep"):
+                faults_of(size, 1)
+                counts.append(faults_of(size, 10))
+            faults_of(size, 1)  # the first free returns what was kept
+            counts.append(faults_of(size, 10))
+        return counts
+
+    off, *others = in_new_process(in_child)
+    on, again_off = others[::2], others[1::2]
+    assert max(on) < 100
+    assert again_off == pytest.approx([off, off], rel=0.1, abs=100)  # as it was
+
+
+@needs_glibc
+def test_freed_memory_is_left_to_an_environment_that_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    with (
+        pytest.raises(ValueError, match="environment"),
+        SWITCHES["freed_memory"](SimpleNamespace(), [], "keep"),
+    ):
+        pass
+
+
+def in_new_process(function: Callable[[], list[int]]) -> list[int]:
+    """Return what `function` returns in a fork, whose settings end with it."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writes, json.dumps(function()).encode())
+        os._exit(0)
+    os.close(writes)
+    os.waitpid(child, 0)
+    with os.fdopen(reads) as answer:
+        return json.loads(answer.read())

@@ -54,7 +54,9 @@ class Gains:
 
 
 def trial_of(search: Search, choice: Choice) -> Trial:
-    return Trial(search.setting(choice), search.work(choice), search.patience_s(choice))
+    return Trial(
+        search.setting(choice), search.work(choice), search.patience_s(choice), search.running(choice)
+    )
 
 
 def ablate(

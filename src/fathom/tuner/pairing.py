@@ -54,11 +54,20 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate to run: its settings, the work of its steps, and the extra time that it may take."""
+    """A candidate to run: its settings, the work of its steps, and the extra time that it may take.
+
+    `running` has the settings for a program that already runs, if they differ.
+    """
 
     setting: Applied
     work: float = 1.0
     patience_s: float = 0.0
+    running: Applied | None = None
+
+    @property
+    def switched(self) -> Applied:
+        """The settings to switch on and off within a run."""
+        return self.running or self.setting
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,9 @@ class Paired:
         comparable = (
             self.baseline.setting == Applied() and trial.work == 1.0 and self.runner.steps.until is None
         )
-        return comparable and repr(trial.setting) not in self._alone and self.runner.can_switch(trial.setting)
+        return (
+            comparable and repr(trial.setting) not in self._alone and self.runner.can_switch(trial.switched)
+        )
 
     def timed(self, trials: Sequence[Trial], seen: Callable[[], None] = lambda: None) -> list[Timed]:
         """Run the trials, those that need separate processes between two runs of the baseline."""
@@ -164,7 +175,7 @@ class Paired:
         Where that fails, the trial gets separate processes from now on.
         """
         patience_s = self._patience_s(trial) + SLOWEST * self.longer_s
-        without, under = self.runner.switched(trial.setting, patience_s)
+        without, under = self.runner.switched(trial.switched, patience_s)
         self.seconds.append(under.seconds)
         if under.status not in ("done", "too slow"):
             self._alone.add(repr(trial.setting))

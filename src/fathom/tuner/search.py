@@ -252,6 +252,10 @@ class Search:
     def setting(self, choice: Choice) -> Applied:
         return merged([applied(value) for _, value in self.values(choice)])
 
+    def running(self, choice: Choice) -> Applied:
+        """Return the setting as far as it can be put in place while the program runs."""
+        return merged([applied(value, running=True) for _, value in self.values(choice)])
+
     def work(self, choice: Choice) -> float:
         """Return the work of a step under this choice, relative to the program as it is."""
         return math.prod(value.work for _, value in self.values(choice))
@@ -281,8 +285,10 @@ def _value(result: Measured) -> float:
     return log if result.status == "done" else max(log, 0.0) + PENALTY
 
 
-def applied(value: Value) -> Applied:
-    """Return a value as settings of a run."""
+def applied(value: Value, running: bool = False) -> Applied:
+    """Return a value as settings of a run, or for a program that is `running`."""
+    if running and value.running:
+        return Applied(acts={**value.acts, **value.running}, arguments=value.arguments)
     return Applied(environment=value.environment, acts=value.acts, arguments=value.arguments)
 
 

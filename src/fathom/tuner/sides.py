@@ -107,7 +107,7 @@ class Switched(Separate):
     def _both(self) -> dict[str, Samples]:
         """Return both sides' blocks of one run; none if separate runs have to be the proof."""
         patience_s = self._patience_s(SLOWEST * self.paired.longer_s)
-        without, under = self.paired.runner.switched(self.trial.setting, patience_s)
+        without, under = self.paired.runner.switched(self.trial.switched, patience_s)
         self.paired.seconds.append(under.seconds)
         if under.status == "too slow" and self.left_s() <= 0:
             self._fail(CANDIDATE, SideError("no-time", LONGER))

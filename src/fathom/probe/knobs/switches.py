@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from fathom.probe.knobs.heap import freed_memory
 from fathom.probe.session import Session
 
 Switch = Callable[[Session, list[Any], Any], AbstractContextManager[None]]  # with modules, and the value
@@ -41,6 +42,14 @@ def _attention(session: Session, modules: list[Any], value: Any) -> Iterator[Non
     yield
     for enable, was_enabled in own:
         enable(was_enabled)
+
+
+@contextmanager
+def _threads(session: Session, modules: list[Any], value: Any) -> Iterator[None]:
+    own = session.torch.get_num_threads()
+    session.torch.set_num_threads(int(value))
+    yield
+    session.torch.set_num_threads(own)
 
 
 @contextmanager
@@ -89,5 +98,7 @@ SWITCHES: dict[str, Switch] = {
     "attention": _attention,
     "autocast": _autocast,
     "compile": _compile,
+    "freed_memory": freed_memory,
+    "threads": _threads,
 }
 OF_MODULES = ("autocast", "compile")  # these wait for the modules that the program calls

@@ -19,12 +19,14 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value of a knob: variables of the environment, acts of the probe, arguments of the command.
 
     `work` is the work of a step with it over that of the present step, as for another batch size.
+    `running` has acts that do in a running program what `environment` does from its start.
     """
 
     name: str
     environment: dict[str, str] = {}
     acts: dict[str, Any] = {}
     arguments: dict[str, str] = {}
+    running: dict[str, Any] = {}
     needs: tuple[str, ...] = ()
     suggested_by: tuple[str, ...] = ()
     work: float = 1.0
@@ -77,6 +79,8 @@ def filled(value: Value, facts: Facts) -> Value | None:
     """Return the value with its numbers filled in; None if the program already runs with it."""
     environment = {name: str(_number(text, facts)) for name, text in value.environment.items()}
     acts = {name: _filled(act, facts) for name, act in value.acts.items()}
+    running = {name: _filled(act, facts) for name, act in value.running.items()}
+    value = msgspec.structs.replace(value, running=running)
     if acts.get("loader", {}) and acts["loader"].get("num_workers") == facts.workers:
         return None if "prefetch_factor" not in acts["loader"] else _with(value, environment, acts)
     return _with(value, environment, acts)
