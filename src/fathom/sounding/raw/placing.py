@@ -139,6 +139,8 @@ class _Model:
     def of(cls, ops: pl.DataFrame, launches: pl.DataFrame, step: Occurrence) -> _Model:
         inside = (pl.col("start_ns") >= step.start) & (pl.col("start_ns") < step.end)
         own = ops.filter(pl.col("phase") == "attribution", pl.col("burst") == step.burst, inside)
+        # A region around the mark, as an optimizer's, ends after the recorder has stopped the profiler.
+        own = own.with_columns(end_ns=pl.col("end_ns").clip(upper_bound=step.end))
         pieces = launches[step.rows].select("op", "thread", "api")
         number = {column: at for at, column in enumerate(own["id"].to_list())}
         rows = [[number.get(column, _NONE) for column in ids] for ids in (own["parent"], pieces["op"])]
