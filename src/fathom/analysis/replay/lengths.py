@@ -84,20 +84,46 @@ class ReplayedSteps:
     def pace(self) -> float:
         """Ratio of clean to profiled host time for which the replay is as long as the clean step.
 
-        It is the usual one if the device hides the host. A difference beyond the host's idle time counts as
-        profiling overhead, as in the ledger.
+        It is the usual one if the device hides the host. If it hides it in clean steps only, these show how
+        slow the host may be at most. A difference beyond the host's idle time counts as profiling overhead,
+        as in the ledger.
         """
         if self.clean is None or self.device is None:
             return 1.0
         if not self._pace_known:
             return self._usual_pace
-        if self.clean.median_ms >= self._recorded:
+        if self.clean.median_ms >= self._recorded or self._host_ms <= 0:
             return 1.0
-        before = self.device.by_entry(self._ledger)
-        host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.device.index is not None else 0.0
-        goal = max(self.clean.median_ms, self._recorded - host_ms)
-        if host_ms <= 0:
-            return 1.0
+        return min(self._usual_pace, self._slowest) if self._hidden else self._pace_of(self._goal)
+
+    @property
+    def _goal(self) -> float:
+        """The length of the clean step that the host's pace can explain."""
+        assert self.clean is not None
+        return max(self.clean.median_ms, self._recorded - self._host_ms)
+
+    @cached_property
+    def _host_ms(self) -> float:
+        """The idle time per step that the host caused; 0 on a processor."""
+        before = {} if self._device.index is None else self._device.by_entry(self._ledger)
+        return sum(before.get(entry, 0.0) for entry in INFLATED)
+
+    @cached_property
+    def _hidden(self) -> bool:
+        """Whether the device hides the host in clean steps, which are as short as with the fastest host."""
+        return self._pace_known and self._device.index is not None and self._goal < self._unhurried
+
+    @property
+    def _slowest(self) -> float:
+        """The slowest pace of a host that the device hides."""
+        return self._pace_of(self._unhurried) if self._pace_known else 1.0
+
+    @cached_property
+    def _unhurried(self) -> float:
+        """The longest step in ms that a faster host would not shorten."""
+        return (1 + FELT) * float(self._steps(host=FLOOR).mean())
+
+    def _pace_of(self, goal: float) -> float:
         return pace_for(goal, lambda host: float(self._steps(host=host).mean()), self._recorded)
 
     @property

@@ -148,9 +148,10 @@ class Replay(ReplayedSteps):
             low, high = min(low, low + other - ms), max(high, high + other - ms)
         saved = sum(self._calling_ms(change) for change in changes)
         low, high = low + min(saved, 0.0), high + max(saved, 0.0)
-        if self.clean is not None and not self._pace_known:
-            profiled = float((self._steps() - self._steps(changes)).mean())
-            low, high = min(low, profiled), max(high, profiled)
+        if self.clean is not None and (not self._pace_known or self._hidden):
+            slow = self._slowest
+            slower = float((self._steps(host=slow) - self._steps(changes, host=slow)).mean())
+            low, high = min(low, slower), max(high, slower)
         return Gain(ms, low, high)
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
