@@ -24,6 +24,7 @@ from fathom.sounding import MOST_CACHED, Store
 from fathom.units import NS_PER_MS
 
 FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
+FLAT = 0.005  # of the step, by which it may be longer than with the fastest host and still hide the host
 MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 
 
@@ -120,8 +121,8 @@ class ReplayedSteps:
 
     @cached_property
     def _unhurried(self) -> float:
-        """The longest step in ms that a faster host would not shorten."""
-        return (1 + FELT) * float(self._steps(host=FLOOR).mean())
+        """The longest step in ms that a faster host would hardly shorten."""
+        return (1 + FLAT) * float(self._steps(host=FLOOR).mean())
 
     def _pace_of(self, goal: float) -> float:
         return pace_for(goal, lambda host: float(self._steps(host=host).mean()), self._recorded)
