@@ -71,10 +71,20 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
             if not sized.candidate.costless:
                 continue
             settled = Sized(replace(sized.candidate, claims=[], changes=()), None)
+        settled = _within_gain(settled)
         for claim in settled.candidate.claims:
             left[claim.entry, claim.detail] -= claim.ms
         kept.append(settled)
     return sorted(kept, key=order)
+
+
+def _within_gain(sized: Sized) -> Sized:
+    """Leave to other causes what a replayed gain does not save, as where the host limits the step then."""
+    claimed = sized.claimed
+    if not sized.candidate.changes or sized.observed or sized.ms is None or sized.ms >= claimed:
+        return sized
+    share = sized.ms / claimed
+    return sized.claiming([Claim(c.entry, c.detail, share * c.ms) for c in sized.candidate.claims])
 
 
 def _turn(sized: Sized) -> int:
