@@ -36,7 +36,8 @@ from fathom.tuner.summary import reasons, settings_of, share_of, write_proven
 
 RUN_S, MOST_COUNTED = 2.0, 200  # seconds of timed steps in a run, and steps
 MOST_FINALISTS = 2
-BLOCKS, GROUPS, LEAST_BLOCK = 12, (3, 2), 3  # of a run that switches settings, and steps of a block
+BLOCKS, LEAST_BLOCK = 12, 3  # of a run that switches settings, and steps of a block
+GROUPS, FEWEST = 3, 2  # of four blocks, and of a program with long steps
 MOST_SWITCHED, SWITCHED_SHARE = 5.0, 0.05  # times the timed steps of another run, or of the budget, at most
 WARM, AHEAD = 5, 2  # steps left out, and batches that each worker makes ahead by default
 ROUNDED = (
@@ -180,14 +181,15 @@ class _Tuning:
         """
         steps = self._steps()
         skip = max(1, AHEAD * self.facts.workers)
-        every = max(LEAST_BLOCK, steps.counted // BLOCKS, 2 * skip)
+        every = max(LEAST_BLOCK, steps.counted // BLOCKS, skip)
         step_s = (self.examination.step.basis_ms or 100.0) / 1e3
-        usual_s = MOST_SWITCHED * max(RUN_S, steps.counted * step_s)
-        longest_s = max(usual_s, SWITCHED_SHARE * self.budget.total_s)
         if self.examination.step.kind == "replay":  # graphs keep the settings of their capture
             return None
-        every_size = (Switches(steps.warm, skip, every, groups) for groups in GROUPS)
-        return next((each for each in every_size if each.steps * step_s <= longest_s), None)
+        usual_s = MOST_SWITCHED * max(RUN_S, steps.counted * step_s)
+        longest_s = max(usual_s, SWITCHED_SHARE * self.budget.total_s)
+        both = (Switches(steps.warm, skip, every, groups) for groups in (GROUPS, FEWEST))
+        within = zip(both, (usual_s, longest_s), strict=True)
+        return next((each for each, most_s in within if each.steps * step_s <= most_s), None)
 
     def _calibrate(self) -> None:
         """Run the program as it is, and check that the budget suffices."""

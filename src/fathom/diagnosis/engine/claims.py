@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -64,6 +65,7 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
     """
     left = dict(ledger)
     kept: list[Sized] = []
+    places: list[tuple[bool, float, float, str]] = []
     for sized in sorted(candidates, key=lambda sized: (_turn(sized), *order(sized))):
         beyond = _beyond(sized, kept if sized.candidate.general else [o for o in kept if o.candidate.general])
         settled = _settled(_spilled(beyond, left), left)
@@ -71,11 +73,11 @@ def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: fl
             if not sized.candidate.costless:
                 continue
             settled = Sized(replace(sized.candidate, claims=[], changes=()), None)
-        settled = _within_gain(settled)
-        for claim in settled.candidate.claims:
+        places.append(order(settled))
+        kept.append(_within_gain(settled))
+        for claim in kept[-1].candidate.claims:
             left[claim.entry, claim.detail] -= claim.ms
-        kept.append(settled)
-    return sorted(kept, key=order)
+    return [sized for _, sized in sorted(zip(places, kept, strict=True), key=itemgetter(0))]
 
 
 def _within_gain(sized: Sized) -> Sized:
@@ -120,9 +122,14 @@ def in_clean(
     return replace(moved.scaled(within), high=high, alone=alone)
 
 
+def by_gain(sized: Sized) -> tuple[bool, float]:
+    """Sort key: the largest gain first."""
+    return sized.free, -sized.weight
+
+
 def order(sized: Sized) -> tuple[bool, float, float, str]:
     """Sort key. If gains are equal, often because the host limits them, larger device claims come first."""
-    return sized.free, -sized.weight, -sized.claimed, sized.candidate.kind
+    return *by_gain(sized), -sized.claimed, sized.candidate.kind
 
 
 def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:

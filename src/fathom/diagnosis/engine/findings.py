@@ -8,7 +8,7 @@ from types import MappingProxyType
 from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain
 from fathom.analysis.results import Evidence, Finding, Where
-from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
+from fathom.diagnosis.engine.claims import Sized, by_gain, disjoint, in_clean
 from fathom.diagnosis.engine.predict import gain_of, observed, predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, NotAnalysed, Rule, needs, rules
@@ -36,7 +36,7 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
     headline = signals.get("step.headline_ms").value or step_ms
-    settled = sorted((in_clean(sized, ledger, clean, headline) for sized in kept), key=order)
+    settled = sorted((in_clean(sized, ledger, clean, headline) for sized in kept), key=by_gain)
     graphed = _with_graphs(signals, settled, headline)
     return [_finding(signals, sized, headline, graphed) for sized in settled], [*abstained, *refused]
 

@@ -35,6 +35,7 @@ def freed_memory(session: Session, modules: list[Any], value: Any) -> Iterator[N
     yield
     trim = PAD if threshold <= PAD + PRECISE else 2 * threshold  # as glibc couples them
     _set(library, {MMAP_MAX: MAPPINGS, TRIM_THRESHOLD: trim, TOP_PAD: PAD})
+    library.malloc_trim(0)  # blocks that were mapped before would find room in what was kept
 
 
 def _library() -> Any:
