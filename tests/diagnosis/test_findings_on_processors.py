@@ -69,8 +69,8 @@ def test_other_optimizers_and_fused_ones_are_no_loops(works, share):
     assert not raised(step(works, share), OPTIMIZER)
 
 
-def used(system: float, faults: float, grown: float | None = 0.0, ticks: float = 400.0) -> Usage:
-    return Usage(system, faults, ticks, grown, ready=None)
+def used(system: float, faults: float, grown: float | None = 0.0, ticks: float = 400.0, **more) -> Usage:
+    return Usage(system, faults, ticks, grown, ready=None, **more)
 
 
 def faulting(usage: Usage, allocator: str = "glibc", device: str = "cpu") -> Signals:
@@ -93,6 +93,10 @@ def test_memory_that_each_step_takes_again_costs_the_kernel_s_time():
     assert raised(faulting(grows), PAGES)[PAGES].gain_ms == pytest.approx(0.004 * 4250)
     reads = raised(faulting(used(0.6, 8250.0)), PAGES)[PAGES]  # most of it in other system calls
     assert reads.gain_ms == pytest.approx(0.004 * 8250) and reads.doubt >= 0.8
+    slow = raised(faulting(used(0.25, 5000.0, fault_ns=9000.0)), PAGES)[PAGES]  # where faults take longer
+    assert slow.gain_ms == pytest.approx(50.0)
+    quick = raised(faulting(used(0.25, 5000.0, fault_ns=1000.0)), PAGES)[PAGES]
+    assert quick.gain_ms == pytest.approx(7.5)
     brief = raised(faulting(used(0.135, 8250.0, ticks=4.0)), PAGES)[PAGES]
     assert brief.doubt == pytest.approx(0.8) and finding.doubt == pytest.approx(0.35)
 

@@ -45,6 +45,11 @@ def test_stretches_before_the_first_burst_are_added():
     assert read.grown == pytest.approx(8192 / 30) and read.ticks == 50.0
 
 
+def test_the_cost_of_a_fault_is_that_of_any_row():
+    rows = stretch(0, fault_ns=3000), stretch(2000), stretch(4000, phase="settle")
+    assert usage(recorded(*rows)).fault_ns == 3000 and usage(recorded(stretch(0))).fault_ns is None
+
+
 @pytest.mark.parametrize("burst_ns", [None, 0])
 def test_without_any_before_it_all_count(burst_ns):
     assert usage(recorded(stretch(0), stretch(2000, faults=0), burst_ns=burst_ns)).faults == 250.0

@@ -42,6 +42,19 @@ def test_pages_are_counted_and_what_stays_is_growth():
     assert record["faults"] >= PAGES and record["resident"] < 0.2 * PAGES * PAGE
 
 
+def test_the_first_record_has_the_cost_of_a_page_fault():
+    usage, records = StretchUsage(), []
+    for k in (0, 10):
+        usage.begin(k)
+        began, pages = time.perf_counter_ns(), touched()
+        pages.close()
+        took = (time.perf_counter_ns() - began) / PAGES
+        records.append(usage.end(1, k + 5))
+    first, second = records
+    assert first["fault"] > 100 and "fault" not in second
+    assert first["fault"] < 2 * took  # touching each page in Python takes longer
+
+
 def test_no_record_without_a_step_or_from_another_thread():
     usage, records = StretchUsage(), []
     assert usage.end(1, 3) is None

@@ -206,6 +206,7 @@ USAGE: Schema = {  # the operating system's counts for the thread of the steps, 
     "loads": pl.Int64,  # page faults of the thread that read from storage
     "preempted": pl.Int64,  # times that the thread lost its processor to another one
     "resident_bytes": pl.Int64,  # growth of the process's resident memory; null if unknown
+    "fault_ns": pl.Int64,  # measured time of a page fault, with unmapping; in the first row of a process
     **_RECORDED,
 }
 REQUESTS: Schema = {  # the requests that a serving engine answered while it was recorded

@@ -459,8 +459,8 @@ class Usage(msgspec.Struct, frozen=True):
     """The operating system's counts for the thread that runs the clean steps: shares of time, or per step.
 
     `system` is the thread's system time, counted in so many `ticks`, `ready` time without a free processor.
-    `faults` are page faults that read no storage, `grown` is the growth of resident memory in bytes. None:
-    not counted.
+    `faults` are page faults that read no storage, each of which takes `fault_ns` by measurement. `grown` is
+    the growth of resident memory in bytes. None: not counted.
     """
 
     system: float
@@ -468,6 +468,7 @@ class Usage(msgspec.Struct, frozen=True):
     ticks: float
     grown: float | None
     ready: float | None
+    fault_ns: float | None = None
 
 
 class Tables(msgspec.Struct, frozen=True):

@@ -24,14 +24,15 @@ def usage(recorded: Recorded) -> Usage:
     A profiler's memory stays at the end of the heap, so glibc returns less of the program's. A U-Net had
     8,760 faults per step before its timeline, 530 after it.
     """
-    rows = recorded.rows("usage").filter(phase="clean").drop_nulls(["system_ns", "faults"])
+    every = recorded.rows("usage")
+    rows = every.filter(phase="clean").drop_nulls(["system_ns", "faults"])
     profiled = recorded.rows("steps").filter(pl.col("phase").is_in(PHASES)).collect()["mark_ns"]
     before = rows if profiled.is_empty() else rows.filter(pl.col("start_ns") < profiled.min())
     rows = rows if before.collect().is_empty() else before
     took = pl.col("end_ns") - pl.col("start_ns")
     unknown = (pl.col(name).null_count().alias(f"no {name}") for name in UNSURE)
-    every = rows.select(took.sum().alias("ns"), pl.col("steps", *COUNTED).sum(), *unknown)
-    (row,) = every.collect().to_dicts()
+    sums = rows.select(took.sum().alias("ns"), pl.col("steps", *COUNTED).sum(), *unknown)
+    (row,) = sums.collect().to_dicts()
     if not row["steps"] or row["ns"] <= 0:
         raise UnknownSignalError("the operating system's counts for clean steps were not recorded")
     return Usage(
@@ -40,6 +41,7 @@ def usage(recorded: Recorded) -> Usage:
         faults=row["faults"] / row["steps"],
         grown=None if row["no resident_bytes"] else row["resident_bytes"] / row["steps"],
         ready=None if row["no ready_ns"] else row["ready_ns"] / row["ns"],
+        fault_ns=every.select(pl.col("fault_ns").median()).collect().item(),
     )
 
 

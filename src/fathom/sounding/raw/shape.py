@@ -155,6 +155,7 @@ class UsageShape(msgspec.Struct):
     loads: Count | None = None
     preempted: Count | None = None
     resident: int | None = None
+    fault: Count | None = None
 
 
 class BatchShape(msgspec.Struct):

@@ -46,7 +46,10 @@ def usage(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
     rows = [
         {
             **{name: record.get(name) for name in ("thread", "steps", "faults", "loads", "preempted")},
-            **{f"{name}_ns": record.get(name) for name in ("start", "end", "user", "system", "ready")},
+            **{
+                f"{name}_ns": record.get(name)
+                for name in ("start", "end", "user", "system", "ready", "fault")
+            },
             "resident_bytes": record.get("resident"),
         }
         for record in process.of("usage")
