@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import platform
 import resource
-from collections.abc import Callable
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,21 +155,25 @@ def faults_of(size: int, times: int) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+def counted(size: int) -> list[int]:
+    """Return the faults of ten blocks as the process is, then twice with the setting and without it."""
+    faults_of(size, 3)  # glibc adapts its thresholds
+    counts = [faults_of(size, 10)]
+    for _ in range(2):
+        with SWITCHES["freed_memory"](SimpleNamespace(), [], "keep"):
+            faults_of(size, 1)
+            counts.append(faults_of(size, 10))
+        faults_of(size, 1)  # the first free returns what was kept
+        counts.append(faults_of(size, 10))
+    return counts
+
+
 @needs_glibc
 @pytest.mark.parametrize("size", [40 << 20, 24 << 20])  # above the largest threshold, and below it
 def test_freed_memory_is_kept_while_the_setting_is_on(size: int) -> None:
-    def in_child() -> list[int]:
-        faults_of(size, 3)  # glibc adapts its thresholds
-        counts = [faults_of(size, 10)]
-        for _ in range(2):
-            with SWITCHES["freed_memory"](SimpleNamespace(), [], "keep"):
-                faults_of(size, 1)
-                counts.append(faults_of(size, 10))
-            faults_of(size, 1)  # the first free returns what was kept
-            counts.append(faults_of(size, 10))
-        return counts
-
-    off, *others = in_new_process(in_child)
+    script = f"from tests.probe.test_knobs import counted; print(counted({size}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    off, *others = json.loads(done.stdout)
     on, again_off = others[::2], others[1::2]
     assert max(on) < 100
     assert again_off == pytest.approx([off, off], rel=0.1, abs=100)  # as it was
@@ -183,16 +187,3 @@ def test_freed_memory_is_left_to_an_environment_that_sets_it(monkeypatch: pytest
         SWITCHES["freed_memory"](SimpleNamespace(), [], "keep"),
     ):
         pass
-
-
-def in_new_process(function: Callable[[], list[int]]) -> list[int]:
-    """Return what `function` returns in a fork, whose settings end with it."""
-    reads, writes = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(writes, json.dumps(function()).encode())
-        os._exit(0)
-    os.close(writes)
-    os.waitpid(child, 0)
-    with os.fdopen(reads) as answer:
-        return json.loads(answer.read())
