@@ -10,7 +10,7 @@ from fathom.units import MS_PER_S, NS_PER_S
 
 PAGE = 4096  # bytes; of larger pages, more growth is subtracted
 # System time of a page, at most: to fill it with zeros, to map it and to take it back. Time beyond this is
-# due to other system calls. On two cores of an EPYC, programs used 2.8 to 3.3 µs, and 2.3 were measured alone.
+# due to other system calls. On two cores of an EPYC, programs used 2.8 to 3.3 µs; 2.3 were measured alone.
 MOST_S, BESIDE = 4e-6, 1.5  # where it was not measured, and times what was measured
 DOUBT, MIXED = 0.3, 0.8  # of the gain: if faults explain all system time, or only part of it
 WORTH = 0.02  # of the step, at least
