@@ -69,3 +69,13 @@ def test_a_host_that_is_waited_for_shows_its_pace(tmp_path: Path) -> None:
     store = store_of(tmp_path / "s.fathom", launching(kernel_us=2, clean_us=700))
     store.manifest.ranks[0].facts["timeline"] = "cupti"
     assert ReplayedSteps(store).pace == pytest.approx(0.7, abs=0.03)
+
+
+@pytest.mark.parametrize(("kernel_us", "pace"), [(7, 0.8), (5, 0.6)])
+def test_a_host_that_only_clean_steps_hide_is_as_slow_as_they_allow(
+    kernel_us: int, pace: float, tmp_path: Path
+) -> None:
+    """Launches of 10 µs delay the recorded steps. In clean ones, kernels and gaps of 1 µs follow each other."""
+    store = store_of(tmp_path / "s.fathom", launching(kernel_us=kernel_us, clean_us=100 * kernel_us))
+    store.manifest.ranks[0].facts["timeline"] = "cupti"
+    assert ReplayedSteps(store).pace == pytest.approx(pace, abs=0.03)

@@ -82,6 +82,20 @@ def test_of_equal_gains_the_one_that_takes_more_off_the_device_comes_first():
     assert [item.candidate.kind for item in kept] == ["kernels-unfused-norm", "host-python"]
 
 
+def test_what_a_replayed_gain_does_not_save_is_left_to_others():
+    """Copies take 6 ms, but the host lets them save 1; compiling saves the rest, and relieves the host."""
+    copies = Sized(
+        Candidate("kernels-transposes", [Claim("compute", "a", 6.0)], [], ("gc=0",)), 1.0, 0.5, 1.5
+    )
+    both = [Claim("compute", "a", 5.0), Claim("compute", "b", 4.0)]
+    general = Candidate("framework-not-compiled", both, [], ("gc=0",), general=True)
+    ledger = {("compute", "a"): 6.0, ("compute", "b"): 4.0}
+    kept = disjoint([copies, Sized(general, 9.0, 8.0, 10.0)], ledger, 0.1)
+    assert [item.candidate.kind for item in kept] == ["framework-not-compiled", "kernels-transposes"]
+    assert [item.ms for item in kept] == pytest.approx([9.0, 1.0])
+    assert [item.claimed for item in kept] == pytest.approx([9.0, 1.0])
+
+
 def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
     return Candidate("host-garbage-collection", [Claim("compute", "a", ms)], [], changes, doubt=0.0, **more)
 

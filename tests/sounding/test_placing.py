@@ -140,6 +140,7 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
     ]
     ops = [(90, None, 7, "aten::a", 1090, 1130), (91, None, 7, "aten::b", 1210, 1330)]
     ops += [(92, None, 8, "aten::c", 1480, 1540), (93, 92, 8, "aten::part", 1490, 1495)]
+    ops += [(94, None, 8, "Optimizer.step", 1550, 74_000)]  # the profiler stops in it, after the mark at 1600
     steps = pl.DataFrame([step(0, "timeline", 4, 0, 300), step(9, "attribution", 9, 1000, 1600)])
     steps = steps.with_columns(parent=pl.lit(None, pl.Int64))
     placed = placing.place(made(known + wanted, ops), steps)
@@ -151,6 +152,7 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
         66,
     )  # halfway to the mark at 0; 10 of 180 ns on to the next launch, 100 ns away
     assert times["aten::b"][0] == 60 + round(90 / 180 * 100)
+    assert times["Optimizer.step"][1] == 300
     first, last = times["aten::c"]
     assert first <= times["aten::part"][0] <= times["aten::part"][1] <= last and first < 250 and last > 260
     calls = placed.tables["launches"].filter(TIMELINE).sort("correlation")

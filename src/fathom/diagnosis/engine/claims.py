@@ -85,8 +85,8 @@ def _within_gain(sized: Sized) -> Sized:
     claimed = sized.claimed
     if not sized.candidate.changes or sized.observed or sized.ms is None or sized.ms >= claimed:
         return sized
-    share = sized.ms / claimed
-    return sized.claiming([Claim(c.entry, c.detail, share * c.ms) for c in sized.candidate.claims])
+    scaled = (Claim(c.entry, c.detail, sized.ms / claimed * c.ms) for c in sized.candidate.claims)
+    return sized.claiming([claim for claim in scaled if claim.ms > 0])
 
 
 def _turn(sized: Sized) -> int:
