@@ -75,7 +75,7 @@ def test_a_host_that_is_waited_for_shows_its_pace(tmp_path: Path) -> None:
 def test_a_host_that_only_clean_steps_hide_is_as_slow_as_they_allow(
     kernel_us: int, pace: float, tmp_path: Path
 ) -> None:
-    """Launches of 10 µs delay the recorded steps. In clean ones, kernels and gaps of 1 µs follow each other."""
+    """Launches of 10 µs delay recorded steps. In clean ones, kernels follow each other after 1 µs."""
     store = store_of(tmp_path / "s.fathom", launching(kernel_us=kernel_us, clean_us=100 * kernel_us))
     store.manifest.ranks[0].facts["timeline"] = "cupti"
     assert ReplayedSteps(store).pace == pytest.approx(pace, abs=0.03)
