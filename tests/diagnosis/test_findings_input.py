@@ -512,6 +512,9 @@ def test_workers_are_needless_where_making_a_batch_is_quicker_than_receiving_it(
     usage = Usage(system=0.0, faults=0.0, ticks=0.0, grown=0.0, ready=0.02)
     finding = raised(brief(0.44, 0.46, 1.9, host_usage=usage), NEEDLESS)[NEEDLESS]
     assert finding.gain_ms == pytest.approx(1.9 + 2 * 0.02 * 12 - (0.44 + 0.22 + 0.25))
+    often = Usage(system=0.0, faults=0.0, ticks=0.0, grown=0.0, ready=0.4)  # longer than the worker can run
+    taken = raised(brief(0.44, 0.46, 1.9, host_usage=often), NEEDLESS)[NEEDLESS].gain_ms - (1.9 - 0.91)
+    assert taken == pytest.approx(0.9 + 0.1 + 3 * 0.18 + 82_944 / 5e6)  # makes a batch, and sends it
     quiet = raised(brief(0.44, 0.46, 1.9), NEEDLESS)[NEEDLESS]  # nothing took a core
     assert quiet.gain_ms == pytest.approx(1.9 - 0.91) and quiet.doubt < finding.doubt
 
