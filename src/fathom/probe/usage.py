@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from itertools import pairwise
 from typing import NamedTuple
 
 from fathom.pristine import os, time
@@ -114,16 +113,16 @@ def fault_ns() -> int | None:
     before = resource.getrusage(who).ru_minflt
     memory, byte = mmap.mmap(-1, TRIED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), b"\1"
     each = byte * (TRIED_BYTES // PAGE)
-    times = [time.perf_counter_ns()]
-    for fill in (True, True, False):
-        if fill:
-            memory[::PAGE] = each
-        else:
-            memory.close()
-        times.append(time.perf_counter_ns())
-    first, again, closing = (end - start for start, end in pairwise(times))
+    began = time.perf_counter_ns()
+    memory[::PAGE] = each
+    mapped = time.perf_counter_ns()
+    memory[::PAGE] = each
+    filled = time.perf_counter_ns()
+    memory.close()
+    ended = time.perf_counter_ns()
     faults = resource.getrusage(who).ru_minflt - before
-    return max(first - again + closing, 0) // faults if faults else None
+    ns = (mapped - began) - (filled - mapped) + (ended - filled)
+    return max(ns, 0) // faults if faults else None
 
 
 def _resident() -> int | None:

@@ -244,7 +244,7 @@ class Replay(ReplayedSteps):
             )
         if gain.low < gain.ms == gain.high:
             prediction.notes.append("the ledger holds no more of this time, so the gain cannot be larger")
-        if not self._pace_known:
+        if not self._pace_known or self._hidden:
             prediction.notes.append(
                 "the device hides the host, whose clean pace is unknown; the interval allows for it"
             )
