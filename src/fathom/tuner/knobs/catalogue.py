@@ -78,16 +78,13 @@ def _distinct(values: Iterable[Value | None]) -> Iterator[Value]:
 def filled(value: Value, facts: Facts) -> Value | None:
     """Return the value with its numbers filled in; None if the program already runs with it."""
     environment = {name: str(_number(text, facts)) for name, text in value.environment.items()}
-    acts = {name: _filled(act, facts) for name, act in value.acts.items()}
-    running = {name: _filled(act, facts) for name, act in value.running.items()}
-    value = msgspec.structs.replace(value, running=running)
-    if acts.get("loader", {}) and acts["loader"].get("num_workers") == facts.workers:
-        return None if "prefetch_factor" not in acts["loader"] else _with(value, environment, acts)
-    return _with(value, environment, acts)
-
-
-def _with(value: Value, environment: dict[str, str], acts: dict[str, Any]) -> Value:
-    return msgspec.structs.replace(value, environment=environment, acts=acts)
+    acts, running = (
+        {name: _filled(act, facts) for name, act in part.items()} for part in (value.acts, value.running)
+    )
+    loader = acts.get("loader") or {}
+    if loader.get("num_workers") == facts.workers and "prefetch_factor" not in loader:
+        return None
+    return msgspec.structs.replace(value, environment=environment, acts=acts, running=running)
 
 
 def _filled(act: Any, facts: Facts) -> Any:
