@@ -15,7 +15,16 @@ from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.rules import Candidate, Claim, rules
 from fathom.diagnosis.signals import Eager, Signal, Signals
-from fathom.diagnosis.signals.eager import Part, _index_bytes, _of_lists, _parts, fuse, numel_of, part_of
+from fathom.diagnosis.signals.eager import (
+    Part,
+    _index_bytes,
+    _of_lists,
+    _parts,
+    fuse,
+    launches_of,
+    numel_of,
+    part_of,
+)
 from tests.support.findings_fakes import compute, idle, signals, work
 from tests.support.paths import EXAMPLES
 
@@ -166,7 +175,8 @@ def test_the_number_of_elements_of_a_call(shapes, expected):
 
 
 BELOW = "aten::index_add_ > aten::clone"
-PUT_BY_MASK = "autograd::A > aten::_index_put_impl_ > aten::nonzero"
+PUT = "autograd::A > aten::_index_put_impl_"
+PUT_BY_MASK = f"{PUT} > aten::nonzero"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +189,8 @@ PUT_BY_MASK = "autograd::A > aten::_index_put_impl_ > aten::nonzero"
         (ADD, '["c10::BFloat16"]', "9.0", "scattered"),
         (ADD, '["c10::BFloat16"]', "8.0", "kept"),  # adds no bfloat16 atomically
         (ADD, '["long int"]', "9.0", "kept"),
-        ("autograd::A > aten::_index_put_impl_", FLOATS, "9.0", "scattered"),
+        (PUT, FLOATS, "9.0", "scattered"),
+        (f"{PUT} > aten::remainder", '["long int"]', "9.0", "scattered"),
         ("aten::_index_put_impl_", FLOATS, "9.0", "kept"),  # assigns: only a gradient adds
         ("aten::index_select", FLOATS, "9.0", "fused"),
         ("aten::scatter_reduce_", FLOATS, "9.0", "fused"),
@@ -192,7 +203,9 @@ def test_rows_that_are_added_by_index_are_scattered(path, dtypes, capability, pa
     table = pl.DataFrame(rows, schema=schema, orient="row")
     assert _parts(recorded, table).to_list() == [part, "kept"]
     masked = pl.concat([table, pl.DataFrame([(PUT_BY_MASK.split(" > "), "x", FLOATS)], schema, orient="row")])
-    left = "kept" if path.endswith("_index_put_impl_") else part  # the compiler leaves these to the library
+    left = (
+        part_of(path, "kernel") if "_index_put_impl_" in path else part
+    )  # the compiler leaves these to the library
     assert _parts(recorded, masked).to_list() == [left, "kept", "kept"]
 
 
@@ -209,6 +222,28 @@ def test_a_batch_norm_needs_two_kernels_more_however_many_it_launches_now() -> N
     assert fuse(rows, rate=1e3).after == 3
     sums = [kernel("aten::sum", 2e6, 9000.0) for _ in range(2)]
     assert fuse(sums, rate=1e3).after == 3
+
+
+def test_a_cast_of_a_bias_disappears_in_the_kernel_that_sums_up_its_gradient() -> None:
+    total = kernel("aten::sum", 2e6, 9000.0, numel=1000)
+    cast = kernel("aten::copy_", 200.0, 1500.0, numel=50, vector=True)
+    result = fuse([total, cast], rate=1e4)
+    assert (result.before, result.after) == (2, fuse([total], rate=1e4).after)
+    assert result.saved["aten::copy_"] == 1500.0
+
+
+def test_compiled_launches_count_against_ops_and_not_against_their_kernels() -> None:
+    """Two batch norms of two kernels each, and a convolution of two, in each of two steps."""
+    norm = "aten::native_batch_norm"
+    rows = [
+        kernel(op, 2e6, 9000.0, part, window, owner=owner)
+        for window in (0, 1)
+        for op, part, owner in [(norm, "fused", 7), ("aten::convolution", "kept", 8), (norm, "fused", 9)]
+        for _ in range(2)
+    ]
+    fused = fuse(rows, rate=1e3)
+    assert fused.before == 8 and fused.after == 12
+    assert launches_of(pl.DataFrame(rows, infer_schema_length=None), fused) == (6, 14)
 
 
 EAGER = Eager({"mul": 2.0, "add": 1.0}, 4.0, 40.0, 10.0, 8.0, ("aten::mul", "aten::add"), 0.6)

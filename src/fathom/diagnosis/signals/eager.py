@@ -55,7 +55,8 @@ SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward|(index
 ROWS = {"aten::_index_put_impl_": 2} | {
     f"aten::{name}_add{_}": 3 for name in ("index", "scatter") for _ in ("", "_")
 }
-CAT = "aten::cat"
+CAT, COPY = "aten::cat", "aten::copy_"
+VECTOR = r"^\[\[\d+\],"  # shapes of a copy to a tensor of one dimension
 BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
 PUT, SCATTERED = "aten::_index_put_impl_", "scattered"
 HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to the library
@@ -66,7 +67,7 @@ REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, po
 SLOW = 0.5  # of its time: a generated kernel that is at least twice as fast
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
-FIXED = 15.0  # launches' worth of a graph: guards, and the wrappers of both passes
+FIXED = 10.0  # launches' worth of a graph: guards, and the wrappers of both passes
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
@@ -81,6 +82,7 @@ class Part(NamedTuple):
     owner: int
     needs: float | None = None
     numel: int | None = None
+    vector: bool = False  # the op casts or copies a tensor of one dimension, such as a bias
     source: str | None = None
     module: str | None = None
 
@@ -170,7 +172,10 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     needs = pl.when(known).then(works["bytes"].fill_null(_by_index(rows)).fill_null(_of_lists(rows)))
     rows = rows.with_columns(needs=needs).with_columns(needs=pl.col("needs") * share)
     sizes = {text: numel_of(text) for text in rows["shapes"].unique()}
-    rows = rows.with_columns(numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64))
+    rows = rows.with_columns(
+        numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64),
+        vector=(pl.col("path").list.last() == COPY) & pl.col("shapes").str.contains(VECTOR),
+    )
     rows = rows.with_columns(_parts(recorded, rows), window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
 
@@ -226,7 +231,9 @@ def _parts(recorded: Recorded, rows: pl.DataFrame) -> pl.Series:
 
 def _adds(recorded: Recorded, path: str, dtypes: str | None, masked: bool) -> bool:
     """Return whether a generated kernel adds atomically what these kernels add by index."""
-    if not SCATTER.search(path) or (masked and PUT in path) or dtypes_of(dtypes)[:1] == [INTEGERS]:
+    if not SCATTER.search(path) or (masked and PUT in path):
+        return False
+    if SCATTERS.search(path.rpartition(" > ")[2]) and dtypes_of(dtypes)[:1] == [INTEGERS]:
         return False
     return _major(recorded) >= HOPPER or HALF not in f"{dtypes}"
 
@@ -281,12 +288,13 @@ def fuse(rows: list[Part], rate: float) -> Fused:
     """Fuse adjacent kernels over equally many elements into one kernel that moves shared data once.
 
     Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
-    fuse with those around them.
+    fuse with those around them. Casts of a bias do: with its addition, and with the sum that is its gradient.
     """
     fused = Fused()
     for run in runs_of(rows):
-        for alike in of_one_size(run):
+        for alike in of_one_size([row for row in run if not row.vector]):
             _fuse(fused, alike, rate)
+        _absorb(fused, [row for row in run if row.vector])
     _scatter(fused, [row for row in rows if row.part == SCATTERED], rate)
     return fused
 
@@ -331,6 +339,14 @@ def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
         fused.saved[row.label] = fused.saved.get(row.label, 0.0) + (now - then) * row.ns / now
     if now - then > fused.longest_ns:
         fused.longest_ns, fused.longest = now - then, alike
+
+
+def _absorb(fused: Fused, casts: list[Part]) -> None:
+    """Remove the kernels that other kernels contain."""
+    fused.before += len(casts)
+    for row in casts:
+        fused.now_ns += row.ns
+        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + row.ns
 
 
 def _gains_alone(row: Part, now: float, then: float) -> bool:
@@ -385,10 +401,10 @@ def _usual(run: list[Part], needs: list[float | None]) -> float:
 
 
 def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
-    """Return the factor on host time; each launch costs about the same, eager or compiled.
+    """Return the factor on host time, above 1 if compiled code takes longer to launch.
 
-    A launch from generated code costs as much as dispatching an op. Guards and the wrappers of both passes
-    are added, for each graph break again. The optimizer is not compiled.
+    Guards and the wrappers of both passes are added, for each graph break again. The optimizer is not
+    compiled.
     """
     ops = recorded.ops.select("kind", "phase", "name", "start_ns", "end_ns")
     ops = ops.filter(pl.col("name").str.contains(BREAKS.pattern), kind="op", phase="timeline")
@@ -396,9 +412,19 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
-    removed = max(fused.before - fused.after - FIXED * (recorded.steps + breaks), 0.0)
-    compiled = rows.filter(pl.col("part") != "outside").height
-    return 1.0 - (1.0 - _optimizer_share(recorded)) * removed / max(compiled, 1)
+    now, then = launches_of(rows, fused)
+    ratio = (then + FIXED * (recorded.steps + breaks)) / max(now, 1)
+    return 1.0 - (1.0 - _optimizer_share(recorded)) * (1.0 - ratio)
+
+
+def launches_of(rows: pl.DataFrame, fused: Fused) -> tuple[int, int]:
+    """Return the model's eager ops that launch, and the launches of its compiled code: each costs as much.
+
+    An op launches several kernels for less than several ops do. Batch norms, whose sums need kernels of their
+    own in generated code, may therefore cost the host more if they are compiled.
+    """
+    ops = rows.filter(pl.col("part") != "outside").group_by("window", "owner").agg(pl.col("part").first())
+    return ops.height, ops.filter(part="kept").height + fused.after
 
 
 def _optimizer_share(recorded: Recorded) -> float:

@@ -160,6 +160,7 @@ def _calls(rows: pl.DataFrame) -> pl.DataFrame:
         op=longest,
         needs=pl.col("needs").max(),
         numel=pl.col("numel").max(),
+        vector=pl.lit(False),
         source=pl.lit(None, pl.String),
         module=pl.lit(None, pl.String),
     )
