@@ -36,6 +36,7 @@ SAMPLED = {  # known only from samples, for kernels without a fault
     "issue": 30.0,
 }
 
+ALWAYS = {"step.device"}  # known of every step
 ASKS_MORE = {"host-cpu-oversubscription"}  # without workers it asks for cores, and gives their reason
 KNOWN = {"device_allocated_bytes": 1e9, "device_gpu": {"l2_bytes": 50_000_000}}
 
@@ -126,7 +127,7 @@ def silent(given: Signals) -> Iterator[str]:
     for rule in rules():
         fresh = Signals(None, given._recorded)
         shown = {item.kind for item in _looked(fresh, [rule])[0]}
-        for name in list(fresh._signals) if shown else ():
+        for name in sorted(fresh._signals.keys() - ALWAYS) if shown else ():
             result, abstained = _looked(without(fresh, name), [rule])
             assert all(isinstance(item, Candidate) for item in result)
             why = by_kind(abstained)

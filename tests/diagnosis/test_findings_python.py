@@ -98,6 +98,15 @@ def test_python_of_longer_profiled_steps_gains_no_more_than_clean_steps_have(cle
     assert [result.gain_ms for result in results] == ([pytest.approx(gain)] if gain else [])
 
 
+@pytest.mark.parametrize(("called", "gain"), [(1000.0, 0.9 * 70), (4000.0, 70 - 20), (12_000.0, 0)])
+def test_python_that_calls_ops_is_no_work_of_the_program(called, gain):
+    """Each call of an op takes some microseconds of Python, which no other code saves."""
+    ledger = [LedgerRow("ops", "aten::mm", 30.0), LedgerRow("idle: python", "", 70.0)]
+    known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}, "host_lines": []}
+    results = raised(signals(ledger, **known, host_called_ops=called), "host-python").values()
+    assert [result.gain_ms for result in results] == ([pytest.approx(gain)] if gain else [])
+
+
 def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     calls = HostLine("idle: python", "log (run.py:3)", 60.0, "log", "/run.py:3", 0.0)

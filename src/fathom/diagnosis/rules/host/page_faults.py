@@ -19,7 +19,7 @@ WORTH = 0.02  # of the step, at least
 @rule("host-page-faults")
 def page_faults(signals: Signals) -> Outcomes:
     """Find steps whose thread requests many pages again, although the program's memory does not grow."""
-    if not on_processor(signals) or signals.get("host.allocator").value != "glibc":
+    if not on_processor(signals) or signals["host.allocator"] != "glibc":
         return
     usage: Usage = signals["host.usage"]
     if usage.grown is None:
