@@ -420,8 +420,8 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 def launches_of(rows: pl.DataFrame, fused: Fused) -> tuple[int, int]:
     """Return the model's eager ops that launch, and the launches of its compiled code: each costs as much.
 
-    An op launches several kernels for less than several ops do. Batch norms, whose sums need kernels of their
-    own in generated code, may therefore cost the host more if they are compiled.
+    One op launches several kernels at a lower cost than several ops do. Batch norms, whose sums are separate
+    kernels in generated code, may therefore cost the host more if they are compiled.
     """
     ops = rows.filter(pl.col("part") != "outside").group_by("window", "owner").agg(pl.col("part").first())
     return ops.height, ops.filter(part="kept").height + fused.after
