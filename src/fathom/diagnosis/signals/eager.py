@@ -56,7 +56,7 @@ ROWS = {"aten::_index_put_impl_": 2} | {
     f"aten::{name}_add{_}": 3 for name in ("index", "scatter") for _ in ("", "_")
 }
 CAT, COPY = "aten::cat", "aten::copy_"
-VECTOR = r"^\[\[\d+\],"  # shapes of a copy to a tensor of one dimension
+VECTOR = r"^\[\[\d{1,5}\],"  # shapes of a copy to a tensor of one dimension, as short as a bias
 BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
 PUT, SCATTERED = "aten::_index_put_impl_", "scattered"
 HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to the library
@@ -82,7 +82,7 @@ class Part(NamedTuple):
     owner: int
     needs: float | None = None
     numel: int | None = None
-    vector: bool = False  # the op casts or copies a tensor of one dimension, such as a bias
+    vector: bool = False  # the op casts or copies a short tensor of one dimension, such as a bias
     source: str | None = None
     module: str | None = None
 
