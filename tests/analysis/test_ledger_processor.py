@@ -96,8 +96,9 @@ def test_time_between_the_ops_of_a_pool_of_threads_is_not_called_python(tmp_path
         made = Timeline()
         for number in range(8):
             thread = threads[number % len(threads)]
-            made.step(1000 * number, 1000 * (number + 1), kind="inference", source="forward", thread=thread)
-            made.op("aten::mm", 1000 * number, 1000 * number + 200, thread=thread)
+            start = number * 1_000_000
+            made.step(start, start + 1_000_000, kind="inference", source="forward", thread=thread)
+            made.op("aten::mm", start, start + 200_000, thread=thread)
         return examination_of(tmp_path / name, made)
 
     pooled, alone = examined("pooled", MAIN, OTHER), examined("alone", MAIN)
