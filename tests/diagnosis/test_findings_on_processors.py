@@ -227,6 +227,13 @@ def test_compiling_gains_the_share_of_each_row_in_the_clean_step():
     assert {claim.entry: claim.ms for claim in finding.claims} == {Entry.OPS: 2.0, Entry.PYTHON: 4.5}
 
 
+def test_time_that_compiling_does_not_save_is_no_evidence():
+    ledger = [LedgerRow(Entry.OPS, "aten::mul", 4.0), LedgerRow(Entry.PYTHON, "", 6.0)]
+    effect = Interpreted({"aten::mul": 0.5}, 0.0, 40, 8)
+    finding = raised(signals(ledger, step_device="cpu", host_interpreted=effect), COMPILER)[COMPILER]
+    assert all(line.value > 0 for line in finding.evidence)
+
+
 def test_annotations_around_the_model_change_nothing():
     plain = interpreted.interpreted(profiled(views))
 

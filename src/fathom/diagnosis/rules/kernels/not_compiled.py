@@ -59,11 +59,14 @@ def _on_processor(signals: Signals) -> Candidates:
         if row.entry == Entry.OPS and row.detail in step.ops
     ]
     python = rows(signals, PYTHON, share=step.python)
+    saved = [
+        Evidence("time between the model's ops that compiling saves", in_clean_rows(signals, python), MS),
+        Evidence("time of its ops that compiling saves", in_clean_rows(signals, ops), MS),
+    ]
     yield Candidate(
         claims=[*ops, *python],
         evidence=[
-            Evidence("time between the model's ops that compiling saves", in_clean_rows(signals, python), MS),
-            Evidence("time of its ops that compiling saves", in_clean_rows(signals, ops), MS),
+            *(line for line in saved if line.value > 0),
             Evidence("ops that could be fused", step.before, "per step"),
             Evidence("calls from generated code", step.after, "per step"),
         ],
