@@ -203,9 +203,8 @@ def test_rows_that_are_added_by_index_are_scattered(path, dtypes, capability, pa
     table = pl.DataFrame(rows, schema=schema, orient="row")
     assert _parts(recorded, table).to_list() == [part, "kept"]
     masked = pl.concat([table, pl.DataFrame([(PUT_BY_MASK.split(" > "), "x", FLOATS)], schema, orient="row")])
-    left = (
-        part_of(path, "kernel") if "_index_put_impl_" in path else part
-    )  # the compiler leaves these to the library
+    # The compiler leaves assignments by mask to the library.
+    left = part_of(path, "kernel") if "_index_put_impl_" in path else part
     assert _parts(recorded, masked).to_list() == [left, "kept", "kept"]
 
 

@@ -342,7 +342,7 @@ def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
 
 
 def _absorb(fused: Fused, casts: list[Part]) -> None:
-    """Remove the kernels that other kernels contain."""
+    """Save all the time of casts that generated kernels contain."""
     fused.before += len(casts)
     for row in casts:
         fused.now_ns += row.ns
@@ -418,7 +418,7 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
 
 
 def launches_of(rows: pl.DataFrame, fused: Fused) -> tuple[int, int]:
-    """Return the model's eager ops that launch, and the launches of its compiled code: each costs as much.
+    """Return the model's eager ops that launch, and its launches when compiled, which cost the host the same.
 
     One op launches several kernels at a lower cost than several ops do. Batch norms, whose sums are separate
     kernels in generated code, may therefore cost the host more if they are compiled.

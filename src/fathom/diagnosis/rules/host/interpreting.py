@@ -186,7 +186,7 @@ def _calls(ops: list[LedgerRow]) -> float:
 
 
 def _left(signals: Signals, ms: float) -> float:
-    """Return the share of the milliseconds of Python that remains, in which the program calls its ops."""
+    """Return the share of `ms` of Python that remains, because the program still calls its ops."""
     called = CALL_MS * signals.number("host.called_ops", 0.0)
     return min(max(LEFT, called / ms), 1.0) if ms > 0 else LEFT
 
