@@ -1,17 +1,21 @@
 """Gain of torch.compile, against what `framework-not-compiled` predicts from the eager recording alone.
 
     python -m benchmarks.accuracy.compiling record OUT --minutes 4  # on the target
-    python -m benchmarks.accuracy.compiling score OUT               # here
+    python -m benchmarks.accuracy.compiling score OUT [OUT ...]     # here
+    python -m benchmarks.accuracy.compiling parts OUT               # here, for tests/data/compiling.json.gz
 
 `record` first compiles all programs side by side, which fills the compiler's cache. It then records the eager
-steps of each and times both forms in turns, in the same process (`in_turns.py`). It needs numpy and torch
-alone. `score` also takes the parts of a tar that `benchmarks/on_target.sh compiled OUT` leaves;
-it writes `results/compiling.json`, and with `--keep` the soundings to tests/data/compiling.
+steps of each, times both forms in turns in the same process, and traces a few steps of both (`in_turns.py`).
+It needs numpy and torch alone. `score` also takes the parts of a tar that `benchmarks/on_target.sh compiled
+OUT` leaves, and several folders; it writes `results/compiling.json`. A host's speed differs between the
+recording and the turns, so gains are compared as shares of the step, and in milliseconds besides. `parts`
+keeps a step's kernels, as the model of the compiler sees them, with what the traces of both forms show.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -22,18 +26,23 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+import fathom
 from benchmarks.accuracy.eager_part import cut
+from benchmarks.accuracy.in_turns import TRACED
 from benchmarks.cost.launcher import ROOT, execute, script, start, under_fathom
 
 RESULT = ROOT / "benchmarks" / "results" / "compiling.json"
-KEPT = ROOT / "tests" / "data" / "compiling"
+KEPT = ROOT / "tests" / "data" / "compiling.json.gz"
 KIND = "framework-not-compiled"
 EAGER, TIMES = "eager.fathom", "turns.json"  # of a program
+TRACES = ("eager.json.gz", "compiled.json.gz")
 EAGER_STEPS = 690  # before the first turn (in_turns.EAGER): a few of its last calls are left out
 IN_TURNS = Path(__file__).with_name("in_turns.py")
 AT_ONCE = 5  # compilations: each has its own processes
@@ -133,13 +142,19 @@ def record_one(program: Program, options: argparse.Namespace) -> bool:
 
 
 def score(options: argparse.Namespace) -> int:
-    """Examine the recording of each program, write the figures, print a table."""
-    join(options.folder)
-    rows = [scored(archive, options.keep) for archive in sorted(options.folder.glob("*.tar.gz"))]
+    """Examine the recordings of the programs, write the figures, print a table."""
+    rows = [scored(archive) for archive in archives(options.folders)]
     result = summary([row for row in rows if row is not None])
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))
     return 0
+
+
+def archives(folders: list[Path]) -> list[Path]:
+    """The archives of the programs, unpacked from the parts of a tar where need be."""
+    for folder in folders:
+        join(folder)
+    return [archive for folder in folders for archive in sorted(folder.glob("*.tar.gz"))]
 
 
 def join(folder: Path) -> None:
@@ -151,23 +166,26 @@ def join(folder: Path) -> None:
             tar.extractall(folder, filter="data")
 
 
-def scored(archive: Path, keep: bool) -> dict[str, Any] | None:
+def scored(archive: Path) -> dict[str, Any] | None:
     """A row: what was predicted of the eager recording, and what compiling gained in turns.
 
     None where the step time settled too late for a recording before the first turn.
     """
-    name = archive.name.removesuffix(".tar.gz")
-    shutil.rmtree(archive.parent / name, ignore_errors=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(archive.parent, filter="data")
-    folder = archive.parent / name
-    if keep:
-        kept(name, folder / EAGER)
+    folder = unpacked(archive)
     eager = examined(folder / EAGER)
     if not eager["step"]["clean_ms"]:
-        print(f"{name}: no eager steps were recorded before the first turn")
+        print(f"{folder.name}: no eager steps were recorded before the first turn")
         return None
-    return row(name, eager, json.loads((folder / TIMES).read_text()))
+    return row(folder.name, eager, json.loads((folder / TIMES).read_text()))
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder of a program's archive, anew."""
+    folder = archive.parent / archive.name.removesuffix(".tar.gz")
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    return folder
 
 
 def examined(sounding: Path) -> dict[str, Any]:
@@ -180,13 +198,42 @@ def examined(sounding: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def kept(name: str, sounding: Path) -> None:
-    """The sounding without its raw records, packed."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    into = KEPT / f"{name}.fathom.zip"
-    into.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "fathom", "pack", str(sounding), "-o", str(into)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+def parts(options: argparse.Namespace) -> int:
+    """Keep what the model knows of an eager step's kernels, and what traces of both forms show."""
+    kept = {}
+    for archive in archives(options.folders):
+        folder = unpacked(archive)
+        if all((folder / trace).exists() for trace in TRACES):
+            examined(folder / EAGER)
+            kept[folder.name] = eager_step(folder / EAGER) | traced(folder)
+    KEPT.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
+    print(f"{KEPT.relative_to(ROOT)}: {', '.join(kept)}")
+    return 0
+
+
+def eager_step(sounding: Path) -> dict[str, Any]:
+    """The kernels of a step in the middle of the timeline, and what generated kernels reach on this GPU."""
+    model = import_module("fathom.diagnosis.signals.eager")
+    os.environ["FATHOM_NO_CACHE"] = "1"
+    with mock.patch.object(model, "fuse", wraps=model.fuse) as fused:
+        fathom.open(sounding).findings  # noqa: B018
+    every, reach = fused.call_args.args
+    windows = sorted({part.window for part in every})
+    step = [part for part in every if part.window == windows[len(windows) // 2]]
+    shown = [part._replace(label=part.label[:40], source=None, module=None)._asdict() for part in step]
+    return {"reach": reach._asdict(), "parts": shown}
+
+
+def traced(folder: Path) -> dict[str, Any]:
+    """The busy milliseconds of an eager and a compiled step, and the number of generated kernels."""
+    busy: list[float] = []
+    for trace in TRACES:
+        events = json.loads(gzip.decompress((folder / trace).read_bytes()))["traceEvents"]
+        work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        busy.append(sum(event["dur"] for event in work) / 1e3 / TRACED)
+        names = [event["name"] for event in work if event["cat"] == "kernel"]
+    generated = sum(name.startswith("triton") for name in names) / TRACED
+    return {"busy_ms": busy, "generated": generated}
 
 
 def row(name: str, eager: dict[str, Any], turns: list[list[float]]) -> dict[str, Any]:
@@ -196,13 +243,17 @@ def row(name: str, eager: dict[str, Any], turns: list[list[float]]) -> dict[str,
     finding = eager["findings"][place - 1] if place else {}
     gains = np.array([before - after for before, after in turns])
     drawn = np.median(np.random.default_rng(0).choice(gains, (RESAMPLES, len(gains))), axis=1)
+    shares = [1 - after / before for before, after in turns]
+    clean = eager["step"]["clean_mean_ms"] or eager["step"]["clean_ms"]
     return {
         "program": name,
-        "clean_ms": eager["step"]["clean_mean_ms"] or eager["step"]["clean_ms"],
+        "clean_ms": clean,
         "eager_ms": statistics.median(before for before, _ in turns),
         "compiled_ms": statistics.median(after for _, after in turns),
         "gained_ms": float(np.median(gains)),
         "gained_interval_ms": [round(float(edge), 3) for edge in np.percentile(drawn, [2.5, 97.5])],
+        "gained": statistics.median(shares),
+        "predicted": finding["gain_ms"] / clean if finding else None,
         "place": place,
         "predicted_ms": finding.get("gain_ms"),
         "low_ms": finding.get("low_ms"),
@@ -212,35 +263,40 @@ def row(name: str, eager: dict[str, Any], turns: list[list[float]]) -> dict[str,
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The error is of the gain, over programs that gain WORTH of their step; no finding predicts nothing."""
-    worth = [item for item in rows if item["gained_ms"] >= WORTH * item["eager_ms"]]
-    errors = [abs((item["predicted_ms"] or 0.0) / item["gained_ms"] - 1) for item in worth]
-    stated = [item for item in rows if item["low_ms"] is not None]
-    inside = [item["low_ms"] <= item["gained_ms"] <= item["high_ms"] for item in stated]
+    """Errors of gains in programs that gain WORTH of their step; no finding predicts nothing."""
+    worth = [item for item in rows if item["gained"] >= WORTH]
+    errors = [abs((item["predicted"] or 0.0) / item["gained"] - 1) for item in worth]
+    in_ms = [abs((item["predicted_ms"] or 0.0) / item["gained_ms"] - 1) for item in worth]
+    stated = [item for item in rows if item["place"]]
+    inside = [item["low_ms"] <= item["gained"] * item["clean_ms"] <= item["high_ms"] for item in stated]
     return {
-        "programs": len(rows),
-        "gained": len(worth),
+        "recordings": len(rows),
+        "gains": len(worth),
         "median_error": statistics.median(errors) if errors else None,
+        "median_error_in_ms": statistics.median(in_ms) if in_ms else None,
         "inside": sum(inside) / len(inside) if inside else None,
+        "stated": len(stated),
         "rows": rows,
     }
 
 
 def table(result: dict[str, Any]) -> str:
-    lines = [f"{'program':14}{'eager':>8}{'compiled':>9}{'gained':>8}  predicted (interval), place"]
+    lines = [f"{'program':14}{'eager':>8}{'compiled':>9}{'gained':>8}{'':8}  predicted (interval), place"]
     for item in result["rows"]:
         said = "none"
         if item["place"]:
-            said = (
-                f"{item['predicted_ms']:.2f} ({item['low_ms']:.2f} to {item['high_ms']:.2f}), {item['place']}"
-            )
+            interval = f"({item['low_ms']:.2f} to {item['high_ms']:.2f}), {item['place']}"
+            said = f"{item['predicted_ms']:.2f} {item['predicted']:4.0%} {interval}"
         figures = (item["eager_ms"], item["compiled_ms"], item["gained_ms"])
-        lines.append(f"{item['program']:14}" + "".join(f"{ms:8.2f} " for ms in figures) + f" {said}")
-    error, inside = (result[name] for name in ("median_error", "inside"))
+        shown = "".join(f"{ms:8.2f} " for ms in figures)
+        lines.append(f"{item['program']:14}{shown}{item['gained']:6.0%}   {said}")
+    error, in_ms, inside = (result[name] for name in ("median_error", "median_error_in_ms", "inside"))
     if error is not None:
-        lines.append(f"median error {error:.0%} of {result['gained']} gains")
+        lines.append(
+            f"median error {error:.0%} of {result['gains']} gains as shares of the step, {in_ms:.0%} in ms"
+        )
     if inside is not None:
-        lines.append(f"outcomes inside their interval {inside:.0%}")
+        lines.append(f"{inside:.0%} of {result['stated']} gains as shares inside their interval")
     return "\n".join(lines)
 
 
@@ -256,17 +312,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for command in (record, score):
+    for command in (score, parts):
         sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
         sub.set_defaults(command=command)
-        sub.add_argument("folder", type=Path)
-        if command is score:
-            sub.add_argument("--keep", action="store_true", help="keep the soundings for tests")
-            continue
-        sub.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(p.name for p in PROGRAMS))
-        sub.add_argument("--minutes", type=float, default=4.0, help="start no recording after them")
-        sub.add_argument("--steps", type=int, default=4000, help="at most; the turns end the program")
-        sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="options of the programs")
+        sub.add_argument("folders", type=Path, nargs="+")
+    sub = commands.add_parser("record", help=(record.__doc__ or "").splitlines()[0])
+    sub.set_defaults(command=record)
+    sub.add_argument("folder", type=Path)
+    sub.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(p.name for p in PROGRAMS))
+    sub.add_argument("--minutes", type=float, default=4.0, help="start no recording after them")
+    sub.add_argument("--steps", type=int, default=4000, help="at most; the turns end the program")
+    sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="options of the programs")
     options = parser.parse_args()
     raise SystemExit(options.command(options))
 

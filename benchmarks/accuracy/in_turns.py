@@ -5,7 +5,8 @@
 A host's speed differs between processes by more than compiling gains, so both forms run in one process. The
 program is unchanged: what it passes to `torch.compile` runs as it is for EAGER calls, in which a recording of
 the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
-TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled); then the program is ended.
+TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled). A few steps of each form are
+then traced, to eager.json.gz and compiled.json.gz beside it, and the program is ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from launcher import as_started
 EAGER = int(os.environ.get("EAGER", "700"))  # calls: enough for ten bursts of the timeline and steps between
 WARM_UP = 12  # calls of the compiled form before the first turn
 TURNS, LENGTH, SETTLING = 12, 40, 4  # pairs of stretches; steps in each that count, and before these
+TRACED = 4  # steps of each form
 
 
 class EndedError(BaseException):
@@ -64,7 +67,25 @@ class Turns:
                 both[place] = 1e3 * (_idle() - begun) / LENGTH
             pairs.append(both)
         self._times.write_text(json.dumps(pairs))
+        with suppress(RuntimeError):  # another profiler runs
+            for name, form in (("eager", self._model), ("compiled", compiled)):
+                yield from self._traced(name, form)
         raise EndedError
+
+    def _traced(self, name: str, form: Any) -> Iterator[Any]:
+        """Yield the form for a few steps, and write the trace of the device's work in them."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        if not torch.cuda.is_available():
+            return
+        for _ in range(SETTLING):
+            yield form
+        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+            for _ in range(TRACED):
+                yield form
+            _idle()
+        trace.export_chrome_trace(str(self._times.with_name(f"{name}.json.gz")))
 
 
 def _idle() -> float:

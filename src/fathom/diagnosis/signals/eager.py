@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,6 +15,18 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import DTYPES, SIGNATURE, SIZE, works_of
 from fathom.diagnosis.signals.compiled import REGION
+from fathom.diagnosis.signals.fusing import (
+    CAT,
+    COPY,
+    RANDOM,
+    SCATTERED,
+    SCATTERS,
+    Fused,
+    Part,
+    Reach,
+    fuse,
+    tensors_of,
+)
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
@@ -50,53 +60,22 @@ SCATTER = re.compile(
     r"^autograd::.* > aten::(_index_put_impl_|embedding_dense_backward)( >|$)"
     r"|aten::(index|scatter)_add_?( >|$)"
 )
-SCATTERS = re.compile(r"^aten::(_index_put_impl_|embedding_dense_backward|(index|scatter)_add_?)$")
 # The argument with the rows that are moved, of ops without a formula for their bytes.
 ROWS = {"aten::_index_put_impl_": 2} | {
     f"aten::{name}_add{_}": 3 for name in ("index", "scatter") for _ in ("", "_")
 }
-CAT, COPY = "aten::cat", "aten::copy_"
 VECTOR = r"^\[\[\d{1,5}\],"  # shapes of a copy to a tensor of one dimension, as short as a bias
+# Casts that other kernels contain: of gradients, and of convolutions' biases. Products need those of theirs.
+CONTAINED = r"^autograd::|aten::conv"
 BY_MASK = re.compile(r"aten::_index_put_impl_ > aten::nonzero")  # the compiler leaves it to the library
-PUT, SCATTERED = "aten::_index_put_impl_", "scattered"
+PUT = "aten::_index_put_impl_"
 HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to the library
 INTEGERS = "long int"  # additions of integers always are
-COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
-BATCH = re.compile(r"batch_norm")
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
-SLOW = 0.5  # of its time: a generated kernel that is at least twice as fast
-LONGEST = 64  # kernels in one: the compiler's max_fusion_size
-NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
+SHORTEST = 0.1  # quantile of eager kernels' times: generated ones with hardly anything to do
+LAUNCH = 0.92  # of an op's host time in eager mode: 0.70 to 1.08 in six programs on an H200's host
+LONGEST_LAUNCH = 10.0  # times the median: in longer ones the host stopped
 FIXED = 10.0  # launches' worth of a graph: guards, and the wrappers of both passes
-SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
-
-
-class Part(NamedTuple):
-    """A kernel; `part` says how the compiler treats it, and `needs` are the minimum bytes of its `op`."""
-
-    part: str
-    window: int
-    ns: int
-    label: str
-    op: str
-    owner: int
-    needs: float | None = None
-    numel: int | None = None
-    vector: bool = False  # the op casts or copies a short tensor of one dimension, such as a bias
-    source: str | None = None
-    module: str | None = None
-
-
-class Fused(msgspec.Struct):
-    """The time that fusion saves by family, in nanoseconds, and the number of kernels before and after."""
-
-    saved: dict[str, float] = msgspec.field(default_factory=dict)
-    now_ns: float = 0.0
-    before: int = 0
-    after: int = 0
-    chains: int = 0  # of two kernels or more
-    longest_ns: float = 0.0  # the most that fusing one chain saves
-    longest: list[Part] = []
 
 
 @signal("framework.eager", "per step")
@@ -113,15 +92,14 @@ def fusible(recorded: Recorded) -> Eager:
     """
     check_uncompiled(recorded)
     rows = sized(recorded)
-    rate = _rate(recorded, rows)
     named = rows.with_columns(op=pl.col("path").list.last().fill_null("")).select(Part._fields)
-    fused = fuse([Part._make(row) for row in named.iter_rows()], rate)
+    fused = fuse([Part._make(row) for row in named.iter_rows()], _reach(recorded, rows))
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
     steps = recorded.steps
     first = fused.longest[0] if fused.longest else None
     return Eager(
-        saved={family: ns / steps / NS_PER_MS for family, ns in fused.saved.items() if ns > 0},
+        saved={family: ns / steps / NS_PER_MS for family, ns in fused.gains().items()},
         fusible_ms=fused.now_ns / steps / NS_PER_MS,
         before=fused.before / steps,
         after=fused.after / steps,
@@ -170,14 +148,26 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     known = pl.Series(owner >= 0)
     share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
     needs = pl.when(known).then(works["bytes"].fill_null(_by_index(rows)).fill_null(_of_lists(rows)))
-    rows = rows.with_columns(needs=needs).with_columns(needs=pl.col("needs") * share)
-    sizes = {text: numel_of(text) for text in rows["shapes"].unique()}
-    rows = rows.with_columns(
-        numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64),
-        vector=(pl.col("path").list.last() == COPY) & pl.col("shapes").str.contains(VECTOR),
-    )
+    rows = _with_tensors(rows.with_columns(needs=needs)).with_columns(needs=pl.col("needs") * share)
+    path = pl.col("path").list
+    contained = path.join(" > ").str.contains(CONTAINED) & pl.col("shapes").str.contains(VECTOR)
+    rows = rows.with_columns(vector=(path.last() == COPY) & contained)
     rows = rows.with_columns(_parts(recorded, rows), window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
+
+
+def _with_tensors(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the elements, columns and bytes of the largest tensors of their op."""
+    calls = rows.select(pl.col("path").list.last().fill_null("").alias("op"), "shapes", "dtypes", "needs")
+    sizes = {text: (numel_of(text), columns_of(text)) for text in calls["shapes"].unique()}
+    tensors = {call: tensors_of(*call) for call in calls.unique().iter_rows()}
+    every = list(calls.iter_rows())
+    return rows.with_columns(
+        numel=pl.Series([sizes[call[1]][0] for call in every], dtype=pl.Int64),
+        columns=pl.Series([sizes[call[1]][1] for call in every], dtype=pl.Int64),
+        reads=pl.Series([tensors[call][0] for call in every], dtype=pl.List(pl.Float64)),
+        writes=pl.Series([tensors[call][1] for call in every], dtype=pl.Float64),
+    )
 
 
 def _by_index(rows: pl.DataFrame) -> pl.Series:
@@ -240,16 +230,25 @@ def _adds(recorded: Recorded, path: str, dtypes: str | None, masked: bool) -> bo
 
 def _major(recorded: Recorded) -> int:
     """Return the major compute capability; 0 if unknown."""
-    gpus = recorded.machine.get("gpus") or []
-    known = (gpu.get("compute_capability") for gpu in gpus if gpu.get("index") == recorded.index)
-    major = (next(known, None) or "").partition(".")[0]
+    major = (_gpu(recorded).get("compute_capability") or "").partition(".")[0]
     return int(major) if major.isdigit() else 0
+
+
+def _gpu(recorded: Recorded) -> Mapping[str, Any]:
+    """Return what is known of the GPU; empty if the machine was not recorded."""
+    gpus = recorded.machine.get("gpus") or []
+    return next((gpu for gpu in gpus if gpu.get("index") == recorded.index), {})
 
 
 def numel_of(shapes: str | None) -> int | None:
     """Return the number of elements of the largest input, or of a list of inputs; None if unknown."""
     listed = sum(prod(shape) for shape in lists_of(shapes))
     return listed or max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
+
+
+def columns_of(shapes: str | None) -> int | None:
+    """Return the last dimension of the largest input; None if unknown."""
+    return max((shape for shape in shapes_of(shapes) if shape), key=prod, default=[None])[-1]
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
@@ -270,6 +269,15 @@ def part_of(path: str, family: str) -> str:
     return "fused"
 
 
+def _reach(recorded: Recorded, rows: pl.DataFrame) -> Reach:
+    """Return what generated kernels reach on this GPU."""
+    gpu = _gpu(recorded)
+    processors, clock = gpu.get("multiprocessors") or 0, gpu.get("sm_clock_max_mhz") or 0
+    shortest = rows["ns"].quantile(SHORTEST) or 0.0
+    reach = Reach(_rate(recorded, rows), shortest, RANDOM * processors * clock / 1e3)
+    return reach._replace(multiprocessors=processors) if processors else reach
+
+
 def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     """Return the bytes per ns of fused kernels, by the measured ceiling or else the fastest families."""
     limits = limits_of(recorded.machine, recorded.index)
@@ -284,122 +292,6 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     return float(quickest)  # type: ignore[arg-type]
 
 
-def fuse(rows: list[Part], rate: float) -> Fused:
-    """Fuse adjacent kernels over equally many elements into one kernel that moves shared data once.
-
-    Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
-    fuse with those around them. Casts of a bias do: with its addition, and with the sum that is its gradient.
-    """
-    fused = Fused()
-    for run in runs_of(rows):
-        for alike in of_one_size([row for row in run if not row.vector]):
-            _fuse(fused, alike, rate)
-        _absorb(fused, [row for row in run if row.vector])
-    _scatter(fused, [row for row in rows if row.part == SCATTERED], rate)
-    return fused
-
-
-def _scatter(fused: Fused, mine: list[Part], rate: float) -> None:
-    """Replace the kernels that sort indices and add up rows by one kernel per call, which adds atomically."""
-    needs: dict[int, float] = {}
-    for row in mine:
-        if SCATTERS.search(row.op):
-            needs[row.owner] = needs.get(row.owner, 0.0) + (row.needs or 0.0)
-    known = [need for need in needs.values() if need]
-    if not known:
-        return
-    total = sum(row.ns for row in mine)
-    now = total * len(known) / len(needs)  # calls of unknown bytes stay as they are
-    then = sum(max(need / rate, SHORTEST_MS * NS_PER_MS) for need in known)
-    fused.now_ns += now
-    fused.before += len(mine)
-    fused.after += len(needs)
-    for row in mine:
-        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + max(now - then, 0.0) * row.ns / total
-
-
-def of_one_size(run: list[Part]) -> Iterator[list[Part]]:
-    sizes: dict[int | None, list[Part]] = {}
-    for row in run:
-        sizes.setdefault(row.numel, []).append(row)
-    yield from sizes.values()
-
-
-def _fuse(fused: Fused, alike: list[Part], rate: float) -> None:
-    now = sum(row.ns for row in alike)
-    fused.now_ns += now
-    fused.before += len(alike)
-    after = 1 + _more(alike)
-    fused.after += after
-    then = min(now, max(moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
-    if len(alike) == 1 and not _gains_alone(alike[0], now, then):
-        return
-    fused.chains += len(alike) > 1
-    for row in alike:
-        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + (now - then) * row.ns / now
-    if now - then > fused.longest_ns:
-        fused.longest_ns, fused.longest = now - then, alike
-
-
-def _absorb(fused: Fused, casts: list[Part]) -> None:
-    """Save all the time of casts that generated kernels contain."""
-    fused.before += len(casts)
-    for row in casts:
-        fused.now_ns += row.ns
-        fused.saved[row.label] = fused.saved.get(row.label, 0.0) + row.ns
-
-
-def _gains_alone(row: Part, now: float, then: float) -> bool:
-    """Return whether one generated kernel replaces another profitably: a norm, a slow sum over columns, or a
-    slow concatenation.
-    """
-    slow = (bool(COLUMNS.search(row.op)) or row.op == CAT) and bool(row.needs) and then < SLOW * now
-    return bool(NORMS.search(row.op)) or slow
-
-
-def _more(alike: list[Part]) -> int:
-    """Return the number of extra kernels: sums over rows need a second kernel for their partial sums.
-
-    A batch norm needs both sums before it can normalise, so its own pass is another kernel.
-    """
-    more = {}
-    for row in alike:
-        if COLUMNS.search(f"{row.label} {row.op}"):
-            more[row.owner] = 2 if BATCH.search(row.op) else 1
-    return sum(more.values())
-
-
-def runs_of(rows: list[Part]) -> Iterator[list[Part]]:
-    run: list[Part] = []
-    for row in rows:
-        if run and (row.part != "fused" or row.window != run[0].window or len(run) >= LONGEST):
-            yield run
-            run = []
-        if row.part == "fused":
-            run.append(row)
-    if run:
-        yield run
-
-
-def moved(run: list[Part]) -> float:
-    """Return the bytes of a fused kernel: data that one kernel writes and the next reads stays in registers.
-
-    The tensor between two neighbours is assumed to be a third of the bytes that the smaller one moves,
-    written once and read once. A kernel with unknown bytes is assumed to move as many as its time allows.
-    """
-    needs = [row.needs or None for row in run]
-    usual = _usual(run, needs)
-    moved = [need if need is not None else row.ns * usual for need, row in zip(needs, run, strict=True)]
-    shared = sum(2 / 3 * min(a, b) for a, b in pairwise(moved))
-    return max(sum(moved) - shared, max(moved))
-
-
-def _usual(run: list[Part], needs: list[float | None]) -> float:
-    known = [(need, row.ns) for need, row in zip(needs, run, strict=True) if need is not None]
-    time = sum(ns for _, ns in known)
-    return sum(need for need, _ in known) / time if time else 0.0
-
-
 def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     """Return the factor on host time, above 1 if compiled code takes longer to launch.
 
@@ -412,19 +304,32 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
-    now, then = launches_of(rows, fused)
-    ratio = (then + FIXED * (recorded.steps + breaks)) / max(now, 1)
+    ratio = compiled_share(_launched(recorded, rows), fused.after + FIXED * (recorded.steps + breaks))
     return 1.0 - (1.0 - _optimizer_share(recorded)) * (1.0 - ratio)
 
 
-def launches_of(rows: pl.DataFrame, fused: Fused) -> tuple[int, int]:
-    """Return the model's eager ops that launch, and its launches when compiled, which cost the host the same.
+def _launched(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with `host`, the time since the launch before them, without stops of the host."""
+    keys = ["phase", "burst", "correlation"]
+    calls = recorded.calls.select(*keys, "start_ns", "end_ns").drop_nulls().sort("start_ns")
+    took = (pl.col("end_ns") - pl.col("end_ns").shift(1)).cast(pl.Float64)
+    times = calls.select(*keys, host=took.clip(0.0, LONGEST_LAUNCH * took.median())).unique(keys)
+    return rows.join(times, on=keys, how="left", maintain_order="left")
 
-    One op launches several kernels at a lower cost than several ops do. Batch norms, whose sums are separate
-    kernels in generated code, may therefore cost the host more if they are compiled.
+
+def compiled_share(rows: pl.DataFrame, launches: float) -> float:
+    """Return the model's host time when compiled, with so many launches of generated code, over that now.
+
+    Ops that the compiler keeps take as long as now. A launch of generated code takes about as long as an op
+    in eager mode, which may launch several kernels: batch norms, whose sums are separate kernels in generated
+    code, may therefore cost the host more if they are compiled. Without times, every op takes the same.
     """
-    ops = rows.filter(pl.col("part") != "outside").group_by("window", "owner").agg(pl.col("part").first())
-    return ops.height, ops.filter(part="kept").height + fused.after
+    mine = rows.filter(pl.col("part") != "outside")
+    ops = mine.group_by("window", "owner").agg(pl.col("part").first(), pl.col("host").sum())
+    kept = (ops["part"] == "kept").to_numpy()
+    host = ops["host"].to_numpy() if ops["host"].sum() else np.ones(ops.height)
+    each = float(host[~kept].mean()) if not kept.all() else 0.0
+    return float((host[kept].sum() + LAUNCH * launches * each) / host.sum()) if ops.height else 1.0
 
 
 def _optimizer_share(recorded: Recorded) -> float:

@@ -11,17 +11,8 @@ from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import NONE, SIGNATURE, with_own_time, works_of
-from fathom.diagnosis.signals.eager import (
-    BREAKS,
-    Part,
-    check_never_compiled,
-    check_uncompiled,
-    moved,
-    numel_of,
-    of_one_size,
-    part_of,
-    runs_of,
-)
+from fathom.diagnosis.signals.eager import BREAKS, check_never_compiled, check_uncompiled, numel_of, part_of
+from fathom.diagnosis.signals.fusing import Part, moved, of_one_size, runs_of, tensors_of
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Interpreted
 from fathom.diagnosis.signals.step import clean_ledger
@@ -62,7 +53,7 @@ def interpreted(recorded: Recorded) -> Interpreted:
     rate = _rate(recorded, calls)
     free = rows.filter(part="free").group_by("name").agg(pl.col("ns").sum())
     saved = dict(free.iter_rows())
-    parts = [Part._make(row) for row in calls.select(Part._fields).iter_rows()]
+    parts = [Part(**call) for call in calls.iter_rows(named=True)]
     before, after = 0, sum(part.part == "kept" for part in parts)
     for alike in (alike for run in runs_of(parts) for alike in of_one_size(run)):
         now = sum(part.ns for part in alike)
@@ -149,6 +140,11 @@ def _calls(rows: pl.DataFrame) -> pl.DataFrame:
     works = works_of(rows.select(SIGNATURE))
     sizes = pl.Series([numel_of(shapes) for shapes in rows["shapes"]], dtype=pl.Int64)
     rows = rows.with_columns(needs=works["bytes"], numel=sizes)
+    tensors = [tensors_of(*call) for call in rows.select("name", "shapes", "dtypes", "needs").iter_rows()]
+    rows = rows.with_columns(
+        reads=pl.Series([reads for reads, _ in tensors], dtype=pl.List(pl.Float64)),
+        writes=pl.Series([writes for _, writes in tensors], dtype=pl.Float64),
+    )
     groups = rows.filter(pl.col("part").is_in(["kept", "fused"])).group_by("owner", maintain_order=True)
     kept = (pl.col("part") == "kept").any()
     longest = pl.col("name").sort_by("ns").last()
@@ -160,9 +156,8 @@ def _calls(rows: pl.DataFrame) -> pl.DataFrame:
         op=longest,
         needs=pl.col("needs").max(),
         numel=pl.col("numel").max(),
-        vector=pl.lit(False),
-        source=pl.lit(None, pl.String),
-        module=pl.lit(None, pl.String),
+        reads=pl.col("reads").sort_by("needs", nulls_last=False).last(),
+        writes=pl.col("writes").sort_by("needs", nulls_last=False).last(),
     )
 
 
@@ -181,7 +176,7 @@ def _rate(recorded: Recorded, calls: pl.DataFrame) -> float:
 def _fused_ns(alike: list[Part], rate: float) -> float:
     """Return the time of one generated kernel: a call, the bytes that it moves, and what the ops compute."""
     computing = sum(max(part.ns - CALL_NS - (part.needs or 0.0) / rate, 0.0) for part in alike)
-    return CALL_NS + (moved(alike) / rate if any(part.needs for part in alike) else 0.0) + computing
+    return CALL_NS + (moved(alike).total / rate if any(part.needs for part in alike) else 0.0) + computing
 
 
 def _python(recorded: Recorded, rows: pl.DataFrame, calls: int) -> float:
