@@ -14,6 +14,8 @@ FAULT = Fault(
     kind="kernels-not-channels-last",
     expected=["kernels-not-channels-last"],
     forbidden=["kernels-transposes", "kernels-no-mixed-precision", "host-autotuning"],
+    # Compiled, one kernel makes the gradients of a mean and the last activation: 0.26 of 3.2 ms predicted.
+    allowed=["framework-not-compiled"],
     share=[0.3, 0.4, 0.5],
     why=(
         "transposes of maps of 200 MB, about 0.1 ms each way and pass, beside convolutions of 0.5, 0.25, "

@@ -1,4 +1,4 @@
-"""Kernels that a compiler fuses over equally many elements: the generated ones, and the time that they save."""
+"""Kernels that a compiler fuses: how many it generates instead, and the time that they save."""
 
 from __future__ import annotations
 
