@@ -118,17 +118,29 @@ def signals_of(folder, monkeypatch) -> Signals:
     return kept[0]
 
 
-def without(given: Signals, name: str) -> Signals:
-    return Signals(given._signals | {name: Signal(None, "", f"{name} was not recorded")}, given._recorded)
+class Shared(Signals):
+    """Signals that were read once for all rules; what a rule has asked for is known of each."""
+
+    def __init__(self, whole: Signals, known: dict[str, Signal] | None = None) -> None:
+        super().__init__(known, whole._recorded)
+        self.whole = whole
+
+    def _read(self, name: str) -> Signal:
+        return self.whole.get(name)
+
+    def without(self, name: str) -> Shared:
+        absent = Signal(None, "", f"{name} was not recorded")
+        return Shared(self.whole, self._signals | {name: absent})
 
 
 def silent(given: Signals) -> Iterator[str]:
     """Rules that show a kind, and without one of their signals neither show it nor say that it is absent."""
+    whole = Signals(None, given._recorded)
     for rule in rules():
-        fresh = Signals(None, given._recorded)
+        fresh = Shared(whole)
         shown = {item.kind for item in _looked(fresh, [rule])[0]}
         for name in sorted(fresh._signals.keys() - ALWAYS) if shown else ():
-            result, abstained = _looked(without(fresh, name), [rule])
+            result, abstained = _looked(fresh.without(name), [rule])
             assert all(isinstance(item, Candidate) for item in result)
             why = by_kind(abstained)
             for kind in shown - {item.kind for item in result}:

@@ -55,7 +55,7 @@ def test_findings_share_no_time_of_a_row_and_save_no_more_than_they_claim(result
             assert item.low <= item.ms * (1 + 1e-9) + 1e-9
             assert item.ms <= item.high * (1 + 1e-9) + 1e-9
             if item.ms > 0:
-                assert item.ms <= sum(claim.ms for claim in item.candidate.claims) * (1 + 1e-9)
+                assert item.ms <= sum(claim.ms for claim in item.candidate.claims) * (1 + 1e-9) + 1e-9
     costly = [value.weight for value in kept if not value.candidate.costless]
     assert costly == sorted(costly, reverse=True)
 
