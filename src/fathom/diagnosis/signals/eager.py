@@ -313,7 +313,9 @@ def _launched(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
     keys = ["phase", "burst", "correlation"]
     calls = recorded.calls.select(*keys, "start_ns", "end_ns").drop_nulls().sort("start_ns")
     took = (pl.col("end_ns") - pl.col("end_ns").shift(1)).cast(pl.Float64)
-    times = calls.select(*keys, host=took.clip(0.0, LONGEST_LAUNCH * took.median())).unique(keys)
+    times = calls.select(*keys, host=took.clip(0.0, LONGEST_LAUNCH * took.median())).unique(
+        keys, keep="first", maintain_order=True
+    )
     return rows.join(times, on=keys, how="left", maintain_order="left")
 
 
