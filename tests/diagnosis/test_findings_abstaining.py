@@ -121,23 +121,23 @@ def signals_of(folder, monkeypatch) -> Signals:
 class Shared(Signals):
     """Signals that were read once for all rules; what a rule has asked for is known of each."""
 
-    def __init__(self, whole: Signals, known: dict[str, Signal] | None = None) -> None:
-        super().__init__(known, whole._recorded)
-        self.whole = whole
+    def __init__(self, source: Signals, known: dict[str, Signal] | None = None) -> None:
+        super().__init__(known, source._recorded)
+        self.source = source
 
     def _read(self, name: str) -> Signal:
-        return self.whole.get(name)
+        return self.source.get(name)
 
     def without(self, name: str) -> Shared:
         absent = Signal(None, "", f"{name} was not recorded")
-        return Shared(self.whole, self._signals | {name: absent})
+        return Shared(self.source, self._signals | {name: absent})
 
 
 def silent(given: Signals) -> Iterator[str]:
     """Rules that show a kind, and without one of their signals neither show it nor say that it is absent."""
-    whole = Signals(None, given._recorded)
+    source = Signals(None, given._recorded)
     for rule in rules():
-        fresh = Shared(whole)
+        fresh = Shared(source)
         shown = {item.kind for item in _looked(fresh, [rule])[0]}
         for name in sorted(fresh._signals.keys() - ALWAYS) if shown else ():
             result, abstained = _looked(fresh.without(name), [rule])
