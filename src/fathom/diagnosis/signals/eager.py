@@ -147,8 +147,9 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     works = works_of(calls)
     known = pl.Series(owner >= 0)
     share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
+    op = pl.col("path").list.last().fill_null("")
     needs = pl.when(known).then(works["bytes"].fill_null(_by_index(rows)).fill_null(_of_lists(rows)))
-    rows = _with_tensors(rows.with_columns(needs=needs)).with_columns(needs=pl.col("needs") * share)
+    rows = with_tensors(rows.with_columns(needs=needs), op).with_columns(needs=pl.col("needs") * share)
     path = pl.col("path").list
     contained = path.join(" > ").str.contains(CONTAINED) & pl.col("shapes").str.contains(VECTOR)
     rows = rows.with_columns(vector=(path.last() == COPY) & contained)
@@ -156,9 +157,9 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
 
 
-def _with_tensors(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the elements, columns and bytes of the largest tensors of their op."""
-    calls = rows.select(pl.col("path").list.last().fill_null("").alias("op"), "shapes", "dtypes", "needs")
+def with_tensors(rows: pl.DataFrame, op: pl.Expr) -> pl.DataFrame:
+    """Return rows with the elements, columns and bytes of the largest tensors of each op that they call."""
+    calls = rows.select(op.alias("called"), "shapes", "dtypes", "needs")
     sizes = {text: (numel_of(text), columns_of(text)) for text in calls["shapes"].unique()}
     tensors = {call: tensors_of(*call) for call in calls.unique().iter_rows()}
     every = list(calls.iter_rows())

@@ -250,9 +250,7 @@ def moved(run: list[Part]) -> Moved:
     tensors in passes before.
     """
     once = again = 0.0
-    results: list[
-        tuple[float, float]
-    ] = []  # in registers: their bytes, and those written if no op reads them
+    results: list[tuple[float, float]] = []  # in registers: bytes, and those written if no op reads them
     usual = _usual(run)
     for _, each in groupby(run, key=lambda row: row.owner):
         rows = list(each)

@@ -11,8 +11,14 @@ from fathom.analysis.causes import OPTIMIZER_REGION
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import NONE, SIGNATURE, with_own_time, works_of
-from fathom.diagnosis.signals.eager import BREAKS, check_never_compiled, check_uncompiled, numel_of, part_of
-from fathom.diagnosis.signals.fusing import Part, moved, of_one_size, runs_of, tensors_of
+from fathom.diagnosis.signals.eager import (
+    BREAKS,
+    check_never_compiled,
+    check_uncompiled,
+    part_of,
+    with_tensors,
+)
+from fathom.diagnosis.signals.fusing import Part, moved, of_one_size, runs_of
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Interpreted
 from fathom.diagnosis.signals.step import clean_ledger
@@ -138,13 +144,7 @@ def _owners(recorded: Recorded) -> np.ndarray:
 def _calls(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that the compiler keeps or fuses, with the bytes and elements of the largest op."""
     works = works_of(rows.select(SIGNATURE))
-    sizes = pl.Series([numel_of(shapes) for shapes in rows["shapes"]], dtype=pl.Int64)
-    rows = rows.with_columns(needs=works["bytes"], numel=sizes)
-    tensors = [tensors_of(*call) for call in rows.select("name", "shapes", "dtypes", "needs").iter_rows()]
-    rows = rows.with_columns(
-        reads=pl.Series([reads for reads, _ in tensors], dtype=pl.List(pl.Float64)),
-        writes=pl.Series([writes for _, writes in tensors], dtype=pl.Float64),
-    )
+    rows = with_tensors(rows.with_columns(needs=works["bytes"]), pl.col("name"))
     groups = rows.filter(pl.col("part").is_in(["kept", "fused"])).group_by("owner", maintain_order=True)
     kept = (pl.col("part") == "kept").any()
     longest = pl.col("name").sort_by("ns").last()
