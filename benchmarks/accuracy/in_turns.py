@@ -5,8 +5,9 @@
 A host's speed differs between processes by more than compiling gains, so both forms run in one process. The
 program is unchanged: what it passes to `torch.compile` runs as it is for EAGER calls, in which a recording of
 the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
-TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled). A few steps of each form are
-then traced, to eager.json.gz and compiled.json.gz beside it, and the program is ended.
+TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled), and the program is ended. With
+TRACES=1, a few steps of each form are traced before, to eager.json.gz and compiled.json.gz beside it: after
+traces, torch 2.11 waits for its compilers' processes for minutes in some programs.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Turns:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
-        if not torch.cuda.is_available():
+        if os.environ.get("TRACES") != "1" or not torch.cuda.is_available():
             return
         for _ in range(SETTLING):
             yield form

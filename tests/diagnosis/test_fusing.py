@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fathom.diagnosis.signals.eager import LAUNCH, compiled_share
+from fathom.diagnosis.signals.eager import INPUT, LAUNCH, compiled_share
 from fathom.diagnosis.signals.fusing import MIXED, Part, Reach, fuse, moved, tensors_of
 
 DATA = Path(__file__).parents[1] / "data" / "compiling.json.gz"
@@ -215,8 +215,9 @@ def test_compiled_launches_count_against_ops_and_not_against_their_kernels() -> 
     fused = fuse(rows, reach(1e3))
     assert fused.before == 8 and fused.after == 12
     times = pl.DataFrame(rows, infer_schema_length=None).with_columns(host=pl.lit(None, pl.Float64))
-    assert compiled_share(times, 12) == pytest.approx((2 + LAUNCH * 12) / 6)
+    assert compiled_share(times, 12, 0) == pytest.approx((2 + LAUNCH * 12) / 6)
     kept = pl.when(part="kept").then(50.0).otherwise(10.0)  # each of the two kernels of an op
-    longer = compiled_share(times.with_columns(host=kept), 12)
-    assert longer == pytest.approx((2 * 100 + LAUNCH * 12 * 20) / (2 * 100 + 4 * 20))
-    assert compiled_share(times.clear(), 12) == 1.0
+    longer = compiled_share(times.with_columns(host=kept), 12, 5)
+    generated = (LAUNCH * 12 + INPUT * 5) * 20
+    assert longer == pytest.approx((2 * 100 + generated) / (2 * 100 + 4 * 20))
+    assert compiled_share(times.clear(), 12, 5) == 1.0

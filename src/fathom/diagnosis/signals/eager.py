@@ -73,7 +73,10 @@ HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to
 INTEGERS = "long int"  # additions of integers always are
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
 SHORTEST = 0.1  # quantile of eager kernels' times: generated ones with hardly anything to do
-LAUNCH = 0.92  # of an op's host time in eager mode: 0.70 to 1.08 in six programs on an H200's host
+# Host time of a launch of generated code, in that of an op in eager mode: median of six programs on H200s' hosts;
+# and of an input of a graph: on a processor.
+LAUNCH, INPUT = 0.79, 0.35
+GRADIENT, BATCH_NORM, BUFFERS = "torch::autograd::AccumulateGrad", "aten::batch_norm", 3
 LONGEST_LAUNCH = 10.0  # times the median: in longer ones the host stopped
 FIXED = 10.0  # launches' worth of a graph: guards, and the wrappers of both passes
 
@@ -305,7 +308,8 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
-    ratio = compiled_share(_launched(recorded, rows), fused.after + FIXED * (recorded.steps + breaks))
+    launches = fused.after + FIXED * (recorded.steps + breaks)
+    ratio = compiled_share(_launched(recorded, rows), launches, recorded.steps * _inputs(recorded))
     return 1.0 - (1.0 - _optimizer_share(recorded)) * (1.0 - ratio)
 
 
@@ -320,25 +324,39 @@ def _launched(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(times, on=keys, how="left", maintain_order="left")
 
 
-def compiled_share(rows: pl.DataFrame, launches: float) -> float:
+def compiled_share(rows: pl.DataFrame, launches: float, inputs: float) -> float:
     """Return the model's host time when compiled, with so many launches of generated code, over that now.
 
-    Ops that the compiler keeps take as long as now. A launch of generated code takes about as long as an op
-    in eager mode, which may launch several kernels: batch norms, whose sums are separate kernels in generated
-    code, may therefore cost the host more if they are compiled. Without times, every op takes the same.
+    Ops that the compiler keeps take as long as now. A launch of generated code takes less than an op in eager
+    mode, but that op may launch several kernels: batch norms, whose sums are separate kernels in generated
+    code, may therefore cost the host more if they are compiled. Guards check `inputs` of graphs, which are
+    passed to both passes. Without times, every op takes the same.
     """
     mine = rows.filter(pl.col("part") != "outside")
     ops = mine.group_by("window", "owner").agg(pl.col("part").first(), pl.col("host").sum())
     kept = (ops["part"] == "kept").to_numpy()
     host = ops["host"].to_numpy() if ops["host"].sum() else np.ones(ops.height)
     each = float(host[~kept].mean()) if not kept.all() else 0.0
-    return float((host[kept].sum() + LAUNCH * launches * each) / host.sum()) if ops.height else 1.0
+    generated = (LAUNCH * launches + INPUT * inputs) * each
+    return float((host[kept].sum() + generated) / host.sum()) if ops.height else 1.0
+
+
+def _inputs(recorded: Recorded) -> float:
+    """Return the number of inputs of graphs per step: trained parameters, and the buffers of batch norms."""
+    names = recorded.ops.filter(phase="attribution")["name"]
+    inputs = (names == GRADIENT).sum() + BUFFERS * (names == BATCH_NORM).sum()
+    return inputs / max(_attributed(recorded).height, 1)
+
+
+def _attributed(recorded: Recorded) -> pl.DataFrame:
+    """Return the complete steps that were recorded with ops."""
+    steps = recorded.rows("steps").filter(phase="attribution").collect()
+    return steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
 
 
 def _optimizer_share(recorded: Recorded) -> float:
     """Return the optimizer's share of host time in steps recorded with ops, which are host-bound."""
-    steps = recorded.rows("steps").filter(phase="attribution").collect()
-    complete = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    complete = _attributed(recorded)
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION), phase="attribution")
     took = covered(
         of_rows(regions.drop_nulls("end_ns")), complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy()
