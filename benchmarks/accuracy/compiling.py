@@ -4,12 +4,13 @@
     python -m benchmarks.accuracy.compiling score OUT [OUT ...]     # here
     python -m benchmarks.accuracy.compiling parts OUT               # here, for tests/data/compiling.json.gz
 
-`record` first compiles all programs side by side, which fills the compiler's cache. It then records the eager
-steps of each, and times both forms in turns in the same process; with TRACES=1 it traces a few steps of both
-(`in_turns.py`). It needs numpy and torch alone. `score` also takes the parts of a tar that `benchmarks/on_target.sh compiled
-OUT` leaves, and several folders; it writes `results/compiling.json`. A host's speed differs between the
-recording and the turns, so gains are compared as shares of the step, and in milliseconds besides. `parts`
-keeps a step's kernels, as the model of the compiler sees them, with what the traces of both forms show.
+`record` first compiles all programs side by side, which fills the compiler's cache. It then records the
+eager steps of each, and times both forms in turns in the same process; with TRACES=1 it traces a few steps
+of both (`in_turns.py`). It needs numpy and torch alone. `score` also takes the parts of a tar that
+`benchmarks/on_target.sh compiled OUT` leaves, and several folders; it writes `results/compiling.json`. A
+host's speed differs between the recording and the turns, so gains are compared as shares of the step, and
+in milliseconds besides. `parts` keeps a step's kernels, as the model of the compiler sees them, with what
+the traces of both forms show.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python benchmarks/accuracy/in_turns.py TIMES.json train_gpt --steps 100000
 
 A host's speed differs between processes by more than compiling gains, so both forms run in one process. The
-program is unchanged: what it passes to `torch.compile` runs as it is for EAGER calls, in which a recording of
-the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
-TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled), and the program is ended. With
-TRACES=1, a few steps of each form are traced before, to eager.json.gz and compiled.json.gz beside it: after
-traces, torch 2.11 waits for its compilers' processes for minutes in some programs.
+program is unchanged: what it passes to `torch.compile` runs as it is for EAGER calls, in which a recording
+of the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
+TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled). With TRACES=1, a few steps
+of each form are then traced, to eager.json.gz and compiled.json.gz beside it; in some programs torch 2.11
+then waits for minutes for its compiler's processes. At last the program is ended.
 """
 
 from __future__ import annotations
