@@ -343,9 +343,9 @@ def compiled_share(rows: pl.DataFrame, launches: float, inputs: float) -> float:
 
 def _inputs(recorded: Recorded) -> float:
     """Return the number of inputs of graphs per step: trained parameters, and the buffers of batch norms."""
-    names = recorded.ops.filter(phase="attribution")["name"]
-    inputs = (names == GRADIENT).sum() + BUFFERS * (names == BATCH_NORM).sum()
-    return inputs / max(_attributed(recorded).height, 1)
+    ops = recorded.ops.filter(phase="attribution")
+    gradients, norms = (ops.filter(name=name).height for name in (GRADIENT, BATCH_NORM))
+    return (gradients + BUFFERS * norms) / max(_attributed(recorded).height, 1)
 
 
 def _attributed(recorded: Recorded) -> pl.DataFrame:
