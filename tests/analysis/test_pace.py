@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fathom.analysis.replay import Replay, parse
 from fathom.analysis.replay.lengths import ReplayedSteps
 from fathom.analysis.replay.model import PACES, QUICKEST, UNDISTURBED, pace_for
+from tests.support.simulator import Do, Machine, simulate
 from tests.support.timelines import Timeline, store_of
 
 US = 1000
@@ -79,3 +81,28 @@ def test_a_host_that_only_clean_steps_hide_is_as_slow_as_they_allow(
     store = store_of(tmp_path / "s.fathom", launching(kernel_us=kernel_us, clean_us=100 * kernel_us))
     store.manifest.ranks[0].facts["timeline"] = "cupti"
     assert ReplayedSteps(store).pace == pytest.approx(pace, abs=0.03)
+
+
+@pytest.mark.parametrize("error", [-0.015, 0.0, 0.015])
+def test_a_host_that_is_nearly_hidden_leaves_the_gain_uncertain(error: float, tmp_path: Path) -> None:
+    """The device waits for 30 launches, and the host for 100 kernels; launches take 0.6 of the recorded time.
+
+    Faster kernels make the step wait for all launches. A small error of the clean step changes the pace much.
+    """
+    names = ("softmax", "gemm")
+    short, long = Do("launch", 8 * US, 2 * US, names[0]), Do("launch", 8 * US, 12 * US, names[1])
+
+    def run(host: float, kernels: float) -> Timeline:
+        factors = {"op_factor": dict.fromkeys(names, host), "kernel_factor": dict.fromkeys(names, kernels)}
+        machine = Machine(latency=500, launch=2 * US, **factors)
+        return simulate([short] * 30 + [long] * 100 + [Do("sync")], machine, 8)
+
+    def length(made: Timeline) -> float:
+        return float(np.median(np.diff(made.frames()["steps"]["mark_ns"].drop_nulls())))
+
+    made, clean = run(1.0, 1.0), length(run(0.6, 1.0))
+    made.phase = "clean"
+    made.steps(*(2 * 10**18 + round(number * clean * (1 + error)) for number in range(21)))
+    result = Replay(store_of(tmp_path / "s.fathom", made)).predict([parse("all-kernels=0.3")]).clean_gain
+    assert result is not None
+    assert result.low <= (clean - length(run(0.6, 0.3))) / 1e6 <= result.high

@@ -24,6 +24,7 @@ from fathom.sounding import MOST_CACHED, Store
 from fathom.units import NS_PER_MS
 
 FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
+OPEN = 1.05  # times the host's pace: if it may be slower by more, it is uncertain
 FLAT = 0.005  # of the step, by which it may be longer than with the fastest host and still hide the host
 MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 
@@ -86,8 +87,8 @@ class ReplayedSteps:
         """Ratio of clean to profiled host time for which the replay is as long as the clean step.
 
         It is the usual one if the device hides the host. If it hides it in clean steps only, these show how
-        slow the host may be at most. A difference beyond the host's idle time counts as profiling overhead,
-        as in the ledger.
+        slow the host may be at most, and if it nearly hides it, they show a range. A difference beyond the
+        host's idle time counts as profiling overhead, as in the ledger.
         """
         if self.clean is None or self.device is None:
             return 1.0
@@ -95,7 +96,10 @@ class ReplayedSteps:
             return self._usual_pace
         if self.clean.median_ms >= self._recorded or self._host_ms <= 0:
             return 1.0
-        return min(self._usual_pace, self._slowest) if self._hidden else self._pace_of(self._goal)
+        if self._hidden:
+            return min(self._usual_pace, self._slowest)
+        shown = self._pace_of(self._goal)
+        return min(max(self._usual_pace, shown), self._other_paces[-1]) if self._other_paces else shown
 
     @property
     def _goal(self) -> float:
@@ -118,6 +122,20 @@ class ReplayedSteps:
     def _slowest(self) -> float:
         """The slowest pace of a host that the device hides."""
         return self._pace_of(self._unhurried) if self._pace_known else 1.0
+
+    @cached_property
+    def _other_paces(self) -> tuple[float, ...]:
+        """Other paces that the host may have in clean steps, the slowest last; none if its pace is known.
+
+        A device that nearly hides the host leaves the pace uncertain: a step that is longer or shorter by the
+        error of a replay, FELT, has a much slower or quicker host.
+        """
+        if not self._pace_known or self._hidden:
+            return (self._slowest,)
+        if self._device.index is None:
+            return ()
+        quicker, slower = (self._pace_of((1 + sign * FELT) * self._goal) for sign in (-1, 1))
+        return (quicker, slower) if slower > OPEN * self._pace_of(self._goal) else ()
 
     @cached_property
     def _unhurried(self) -> float:

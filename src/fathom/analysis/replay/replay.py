@@ -148,10 +148,9 @@ class Replay(ReplayedSteps):
             low, high = min(low, low + other - ms), max(high, high + other - ms)
         saved = sum(self._calling_ms(change) for change in changes)
         low, high = low + min(saved, 0.0), high + max(saved, 0.0)
-        if self.clean is not None and (not self._pace_known or self._hidden):
-            slow = self._slowest
-            slower = float((self._steps(host=slow) - self._steps(changes, host=slow)).mean())
-            low, high = min(low, slower), max(high, slower)
+        for pace in self._other_paces if self.clean else ():
+            other = float((self._steps(host=pace) - self._steps(changes, host=pace)).mean())
+            low, high = min(low, other), max(high, other)
         return Gain(ms, low, high)
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
@@ -244,9 +243,9 @@ class Replay(ReplayedSteps):
             )
         if gain.low < gain.ms == gain.high:
             prediction.notes.append("the ledger holds no more of this time, so the gain cannot be larger")
-        if not self._pace_known or self._hidden:
+        if self._other_paces:
             prediction.notes.append(
-                "the device hides the host, whose clean pace is unknown; the interval allows for it"
+                "the device hides most of the host's work, whose pace is uncertain; the interval shows it"
             )
 
 
