@@ -7,7 +7,7 @@ program is unchanged: what it passes to `torch.compile` runs as it is for EAGER 
 of the eager form takes place, and is compiled after them. Each stretch begins and ends with an idle device.
 TIMES.json gets the mean step of every stretch in ms, as pairs (eager, compiled). With TRACES=1, a few steps
 of each form are then traced, to eager.json.gz and compiled.json.gz beside it; in some programs torch 2.11
-then waits for minutes for its compiler's processes. At last the program is ended.
+then waits for minutes for its compiler's processes. Then the program ends.
 """
 
 from __future__ import annotations

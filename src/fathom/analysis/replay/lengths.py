@@ -24,7 +24,7 @@ from fathom.sounding import MOST_CACHED, Store
 from fathom.units import NS_PER_MS
 
 FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show the pace
-OPEN = 1.05  # times the host's pace: if it may be slower by more, it is uncertain
+OPEN = 1.05  # the host's pace is uncertain if the host may be slower by more than this factor
 FLAT = 0.005  # of the step, by which it may be longer than with the fastest host and still hide the host
 MOST_LATE = 4  # ranks that others wait for, replayed of a large job
 

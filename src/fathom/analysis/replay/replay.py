@@ -10,6 +10,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from fathom.analysis.entries import Entry, cause_of, idle_entry
+from fathom.analysis.intervals import Array
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.buckets import UNKNOWN_SIZES, Buckets, buckets_of
 from fathom.analysis.replay.changes import BUCKET, EXPOSED, HIGH, LOW, Change
@@ -137,21 +138,25 @@ class Replay(ReplayedSteps):
 
     def _gains(self, changes: Sequence[Change], host: float) -> Gain:
         """Return the gain; its interval covers the variation between steps and the error of the model."""
-        each = self._steps(host=host) - self._steps(changes, host=host)
+        each = self._saved_ms(changes, host)
         ms = float(each.mean())
         low, high = interval(each, np.mean) or (ms, ms)
-        constants = self._steps(host=host, typical=True) - self._steps(changes, host=host, typical=True)
-        wrong = abs(float(constants.mean()) - ms) + self.error * abs(ms)
+        constants = float(self._saved_ms(changes, host, typical=True).mean())
+        wrong = abs(constants - ms) + self.error * abs(ms)
         low, high = low - wrong, high + wrong
         for bound in _bounds(changes):
-            other = float((self._steps(host=host) - self._steps(bound, host=host)).mean())
+            other = float(self._saved_ms(bound, host).mean())
             low, high = min(low, low + other - ms), max(high, high + other - ms)
         saved = sum(self._calling_ms(change) for change in changes)
         low, high = low + min(saved, 0.0), high + max(saved, 0.0)
         for pace in self._other_paces if self.clean else ():
-            other = float((self._steps(host=pace) - self._steps(changes, host=pace)).mean())
+            other = float(self._saved_ms(changes, pace).mean())
             low, high = min(low, other), max(high, other)
         return Gain(ms, low, high)
+
+    def _saved_ms(self, changes: Sequence[Change], host: float, *, typical: bool = False) -> Array:
+        """Return what `changes` save of each used step at a pace of the host, in ms."""
+        return self._steps(host=host, typical=typical) - self._steps(changes, host=host, typical=typical)
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
         names = [str(change) for change in changes]
@@ -245,7 +250,7 @@ class Replay(ReplayedSteps):
             prediction.notes.append("the ledger holds no more of this time, so the gain cannot be larger")
         if self._other_paces:
             prediction.notes.append(
-                "the device hides most of the host's work, whose pace is uncertain; the interval shows it"
+                "the device hides most of the host's time, so its pace is uncertain; the interval covers this"
             )
 
 

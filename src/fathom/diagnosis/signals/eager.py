@@ -73,8 +73,8 @@ HALF, HOPPER = "BFloat16", 9  # before Hopper, additions of bfloat16 are left to
 INTEGERS = "long int"  # additions of integers always are
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
 SHORTEST = 0.1  # quantile of eager kernels' times: generated ones with hardly anything to do
-# Host time of a launch of generated code (median of six programs on H200s' hosts), and of an input of a graph
-# (0.29 to 0.35 on a processor), in that of an op in eager mode.
+# Host time as a share of an eager op's: a launch of generated code (median of six programs on H200s' hosts),
+# and an input of a graph (0.29 to 0.35 on a processor).
 LAUNCH, INPUT = 0.79, 0.35
 GRADIENT, BATCH_NORM, BUFFERS = "torch::autograd::AccumulateGrad", "aten::batch_norm", 3
 LONGEST_LAUNCH = 10.0  # times the median: in longer ones the host stopped
@@ -99,7 +99,7 @@ def fusible(recorded: Recorded) -> Eager:
     fused = fuse([Part._make(row) for row in named.iter_rows()], _reach(recorded, rows))
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
-    steps = recorded.steps
+    steps, optimizer = recorded.steps, _optimizer_share(recorded)
     first = fused.longest[0] if fused.longest else None
     return Eager(
         saved={family: ns / steps / NS_PER_MS for family, ns in fused.gains().items()},
@@ -108,8 +108,8 @@ def fusible(recorded: Recorded) -> Eager:
         after=fused.after / steps,
         chains=fused.chains / steps,
         ops=tuple(row.op for row in fused.longest),
-        host=_host(recorded, rows, fused),
-        optimizer=_optimizer_share(recorded),
+        host=_host(recorded, rows, fused, optimizer),
+        optimizer=optimizer,
         source=first and first.source,
         module=first and first.module,
     )
@@ -296,7 +296,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     return float(quickest)  # type: ignore[arg-type]
 
 
-def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
+def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused, optimizer: float) -> float:
     """Return the factor on host time, above 1 if compiled code takes longer to launch.
 
     Guards and the wrappers of both passes are added, for each graph break again. The optimizer is not
@@ -305,12 +305,12 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     ops = recorded.ops.select("kind", "phase", "name", "start_ns", "end_ns")
     ops = ops.filter(pl.col("name").str.contains(BREAKS.pattern), kind="op", phase="timeline")
     values = ops.filter(recorded.inside(ops))
-    optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
-    within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
+    regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION)).drop_nulls("end_ns")
+    within = covered(of_rows(regions), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
     launches = fused.after + FIXED * (recorded.steps + breaks)
     ratio = compiled_share(_launched(recorded, rows), launches, recorded.steps * _inputs(recorded))
-    return 1.0 - (1.0 - _optimizer_share(recorded)) * (1.0 - ratio)
+    return 1.0 - (1.0 - optimizer) * (1.0 - ratio)
 
 
 def _launched(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
@@ -329,8 +329,8 @@ def compiled_share(rows: pl.DataFrame, launches: float, inputs: float) -> float:
 
     Ops that the compiler keeps take as long as now. A launch of generated code takes less than an op in eager
     mode, but that op may launch several kernels: batch norms, whose sums are separate kernels in generated
-    code, may therefore cost the host more if they are compiled. Guards check `inputs` of graphs, which are
-    passed to both passes. Without times, every op takes the same.
+    code, may therefore cost the host more if they are compiled. Each of `inputs` costs time, too: guards
+    check it, and both passes receive it. Without times, every op takes the same.
     """
     mine = rows.filter(pl.col("part") != "outside")
     ops = mine.group_by("window", "owner").agg(pl.col("part").first(), pl.col("host").sum())
@@ -345,10 +345,10 @@ def _inputs(recorded: Recorded) -> float:
     """Return the number of inputs of graphs per step: trained parameters, and the buffers of batch norms."""
     ops = recorded.ops.filter(phase="attribution")
     gradients, norms = (ops.filter(name=name).height for name in (GRADIENT, BATCH_NORM))
-    return (gradients + BUFFERS * norms) / max(_attributed(recorded).height, 1)
+    return (gradients + BUFFERS * norms) / max(attributed(recorded).height, 1)
 
 
-def _attributed(recorded: Recorded) -> pl.DataFrame:
+def attributed(recorded: Recorded) -> pl.DataFrame:
     """Return the complete steps that were recorded with ops."""
     steps = recorded.rows("steps").filter(phase="attribution").collect()
     return steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
@@ -356,7 +356,7 @@ def _attributed(recorded: Recorded) -> pl.DataFrame:
 
 def _optimizer_share(recorded: Recorded) -> float:
     """Return the optimizer's share of host time in steps recorded with ops, which are host-bound."""
-    complete = _attributed(recorded)
+    complete = attributed(recorded)
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION), phase="attribution")
     took = covered(
         of_rows(regions.drop_nulls("end_ns")), complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy()

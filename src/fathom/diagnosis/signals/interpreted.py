@@ -13,6 +13,7 @@ from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work import NONE, SIGNATURE, with_own_time, works_of
 from fathom.diagnosis.signals.eager import (
     BREAKS,
+    attributed,
     check_never_compiled,
     check_uncompiled,
     part_of,
@@ -103,8 +104,7 @@ def _parts(recorded: Recorded) -> pl.DataFrame:
 
 def _in_a_step(recorded: Recorded) -> pl.Expr:
     """Return whether an op starts in the last step with modules, of the account's kind if there is one."""
-    steps = recorded.rows("steps").filter(pl.col("parent").is_null(), phase="attribution").collect()
-    steps = steps.drop_nulls("end_ns").sort(pl.col("kind") == recorded.account.kind, "mark_ns")
+    steps = attributed(recorded).sort(pl.col("kind") == recorded.account.kind, "mark_ns")
     if steps.is_empty():
         raise UnknownSignalError("no step with modules was recorded")
     start, end = steps.select("mark_ns", "end_ns").row(-1)
