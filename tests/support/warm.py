@@ -16,11 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 SERVER = Path(__file__).with_name("warm_server.py")
+STACKS = signal.SIGRTMAX  # a program prints its stacks
 TORCH, DYNAMO = "torch", "torch._dynamo"
 COMPILING = ("sympy", TORCH)  # Dynamo imports sympy
 FATHOM = ("polars", "psutil", "rich.console", "typer._adapters", "fathom.cli.main", "fathom.gauges.catalogue",
@@ -46,7 +48,10 @@ def run(
     argv = [str(word) for word in words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         request = {"argv": argv, "environment": dict(environment), "cwd": str(cwd or Path.cwd())}
-        status = server.status(request, (out.fileno(), err.fileno()), timeout)
+        try:
+            status = server.status(request, (out.fileno(), err.fileno()), timeout)
+        except TimeoutError as late:  # its last words are the stacks of its threads
+            raise TimeoutError(f"{late}: {os.pread(err.fileno(), 1 << 30, 0).decode()}") from late
         said, complained = (os.pread(file.fileno(), 1 << 30, 0).decode() for file in (out, err))
     # Frozen objects are not freed at the end; Triton's bindings print that last.
     complained = complained.partition("nanobind: leaked")[0]
@@ -107,6 +112,8 @@ class _Server:
             said = self.socket.recv(8)
             return int.from_bytes(said, "little", signed=True) if said else -signal.SIGKILL
         except TimeoutError:
+            os.killpg(self.process.pid, STACKS)
+            time.sleep(1)
             self.end()
             raise
 

@@ -5,11 +5,13 @@ finder puts it back, so that whatever follows the program's imports (the probe d
 """
 
 import array
+import faulthandler
 import gc
 import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import threading
@@ -101,6 +103,7 @@ def become(argv, environment, cwd, streams):
     for to, stream in enumerate(streams, 1):
         os.dup2(stream, to)
         os.close(stream)
+    faulthandler.register(signal.SIGRTMAX)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

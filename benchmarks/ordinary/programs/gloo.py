@@ -1,6 +1,7 @@
 """Train on two ranks over gloo: torchrun --nproc-per-node 2 gloo.py."""
 
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -50,6 +51,7 @@ def main() -> None:
                 if done == options.steps:
                     break
     distributed.barrier()  # see tests/programs/ranks.py
+    time.sleep(0.5)
     distributed.destroy_process_group()
 
 
