@@ -70,4 +70,7 @@ def test_every_figure_of_a_recording_is_of_one_step(archive: Path) -> None:
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
 def test_every_figure_of_an_example_is_of_one_step(packed: Path) -> None:
-    agree(fathom.open(packed).examine())
+    examination = fathom.open(packed).examine()
+    agree(examination)
+    gains = [finding.gain_ms for finding in examination.findings if finding.gain_ms is not None]
+    assert gains and all(gain > 0 for gain in gains), "a finding saves nothing in the clean step"

@@ -36,9 +36,21 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
     headline = signals.get("step.headline_ms").value or step_ms
-    settled = sorted((in_clean(sized, ledger, clean, headline) for sized in kept), key=by_gain)
+    moved = [(sized, in_clean(sized, ledger, clean, headline)) for sized in kept]
+    settled = sorted((after for before, after in moved if _reported(before, after, headline)), key=by_gain)
     graphed = _with_graphs(signals, settled, headline)
     return [_finding(signals, sized, headline, graphed) for sized in settled], [*abstained, *refused]
+
+
+def _reported(profiled: Sized, clean: Sized, step_ms: float) -> bool:
+    """Return whether a finding of the profiled step is reported with its gain in the clean step.
+
+    If the clean step leaves next to nothing of the gain, the cause itself has to take time in the profiled
+    step: then it is irregular. A gain from `spill` rows alone depended on the host's pace in that step.
+    """
+    candidate, least = profiled.candidate, LEAST * step_ms
+    own = sum(claim.ms for claim in candidate.claims if claim.entry not in candidate.spill)
+    return candidate.costless or clean.weight >= least or own >= least
 
 
 def _with_graphs(signals: Signals, settled: list[Sized], step_ms: float) -> dict[str, float]:
