@@ -12,9 +12,11 @@ import pytest
 
 from fathom.analysis.replay import Replay, parse
 from fathom.analysis.results import Examination
+from fathom.diagnosis.signals.eager import fusible
 from fathom.sounding import import_traces
 from fathom.sounding.kineto import read_trace
 from tests.support.examined import imported, of_trace, on_trace
+from tests.support.findings_read import recorded
 from tests.support.paths import TRACES
 from tests.support.timelines import Timeline, examination_of
 
@@ -175,3 +177,18 @@ def test_of_several_devices_none_is_guessed(tmp_path: Path) -> None:
 def test_overlaps_below_a_microsecond_are_rounding(tmp_path: Path, overlap_us: float, damaged: bool) -> None:
     problems = read_trace(trace(tmp_path, 0, [0], overlap_us)).problems
     assert ("stream-overlap" in [problem.what for problem in problems]) == damaged
+
+
+@shared
+@on_trace("diff-control")
+def test_compiling_leaves_the_optimizer_of_a_trace_as_it_is() -> None:
+    """A trace has ops in all its steps, and no steps of an attribution phase."""
+    events = json.loads(gzip.decompress((TRACES / "diff-control.json.gz").read_bytes()))["traceEvents"]
+    host = [event for event in events if event.get("cat") in ("user_annotation", "cpu_op")]
+    steps, optimizer = (
+        sum(event["dur"] for event in host if event["name"].startswith(name))
+        for name in ("ProfilerStep", "Optimizer.")
+    )
+    assert fusible(recorded(imported("diff-control").path)).optimizer == pytest.approx(
+        optimizer / steps, rel=0.02
+    )

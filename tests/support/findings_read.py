@@ -12,7 +12,7 @@ from fathom.diagnosis.signals import Recorded, Signals
 
 def recorded(path: Path) -> Recorded:
     store = fathom.open(path).store
-    rank = account_of(store, 0, store.machine)
+    rank = account_of(store, store.manifest.ranks[0].rank, store.machine)
     return Recorded(store, store.machine, rank, step_of([rank]))
 
 
