@@ -59,6 +59,8 @@ def pair(name: str) -> tuple[Run, Run]:
 
 
 def changed(original: Run, **fields) -> Run:
+    if "clean_ms" in fields:
+        fields = {"clean_steps": len(fields["clean_ms"]), **fields}
     copy = msgspec.json.decode(msgspec.json.encode(original), type=Run)
     return msgspec.structs.replace(copy, name="changed", **fields)
 
@@ -104,6 +106,23 @@ def test_few_steps_decide_nothing_small():
         sides[0], clean_ms=[20.0] * 3, entries={CLEAN: [RunEntry("compute", "mm", 20_000_000, [])]}
     )
     assert compare(sides[:1], [twice]).verdict == "slower"
+
+
+def test_a_mean_of_many_steps_counts_as_many():
+    """Short steps have few boundaries on the device: 33 of 0.6 ms may lie between two of them."""
+    sides = [
+        changed(
+            example(GPT),
+            clean_ms=[ms],
+            clean_steps=33,
+            entries={CLEAN: [RunEntry("compute", "mm", round(ms * 1e6), [round(ms * 1e6)] * 4)]},
+        )
+        for ms in (4.8, 0.6, 5.0)
+    ]
+    result = compare(sides[:1], sides[1:2])
+    assert result.verdict == "faster" and result.few_steps is None
+    assert [run.steps for run in (*result.baseline, *result.candidate)] == [33, 33]
+    assert compare(sides[:1], sides[2:]).verdict == "inconclusive", "the scatter of one mean is unknown"
 
 
 def test_other_programs_on_the_host_are_noise():

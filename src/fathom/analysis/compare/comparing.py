@@ -71,7 +71,7 @@ def compare(baseline: Sequence[Run], candidate: Sequence[Run], margin: float = M
         interval=list(interval) if interval else None,
         margin=margin,
         within_runs=min(len(baseline), len(candidate)) < 2,
-        few_steps=_few(len(_steps(run, basis)) for run in (*baseline, *candidate)),
+        few_steps=_few(_count(run, basis) for run in (*baseline, *candidate)),
         few_windows=_few(len(run.windows_ms) for run in (*baseline, *candidate)),
         baseline=[_run(run, basis) for run in baseline],
         candidate=[_run(run, basis) for run in candidate],
@@ -123,8 +123,7 @@ def _of_all(baseline: Sequence[Run], candidate: Sequence[Run]) -> list[Cause]:
 
 
 def _run(run: Run, basis: str) -> ComparedRun:
-    steps = len(_steps(run, basis))
-    return ComparedRun(run.name, run.step_ns(basis) / NS_PER_MS, steps, run.command)
+    return ComparedRun(run.name, run.step_ns(basis) / NS_PER_MS, _count(run, basis), run.command)
 
 
 def _few(counts: Iterable[int]) -> int | None:
@@ -153,12 +152,12 @@ def _step_variances(runs: Sequence[Run], basis: str) -> list[noise.Variance] | N
     """Return the variances of a side's step, relative to it; None with too few steps."""
     each, within = [], 0.0
     for run in runs:
-        steps = _steps(run, basis)
-        if len(steps) < LEAST:
+        count = _count(run, basis)
+        if count < LEAST:
             return None
-        parts = np.array(noise.blocks(steps, midmean if basis == CLEAN else _mean))
+        parts = np.array(noise.blocks(_durations(run, basis), midmean if basis == CLEAN else _mean))
         each.append((parts / parts.mean()).tolist())
-        within = max(within, noise.STEPS * (len(parts) / len(steps)) ** 0.5)
+        within = max(within, noise.STEPS * (len(parts) / count) ** 0.5)
     lengths = np.array([run.step_ns(basis) for run in runs], float)
     return noise.variances(1.0, (lengths / lengths.mean()).tolist(), each, within, _between(runs, basis))
 
@@ -184,13 +183,18 @@ def _between(runs: Sequence[Run], basis: str) -> float:
     total = sum(parts.values())
     usual = noise.between_runs(noise.OVERALL, max(run.others for run in runs))
     expected = hypot(*(usual[kind] * part / total for kind, part in parts.items()))
-    each = [_steps(run, basis) for run in runs]
+    each = [_durations(run, basis) for run in runs]
     few = noise.FEW if _few(map(len, each)) else 0.0
     return max(expected, few, *(noise.DISTURBED * mad(steps) / median(steps) for steps in each))
 
 
-def _steps(run: Run, basis: str) -> list[float]:
-    """Return the ms of each step of the basis."""
+def _count(run: Run, basis: str) -> int:
+    """Return the number of steps of the basis."""
+    return len(run.windows_ms) if basis == PROFILED else run.clean_steps
+
+
+def _durations(run: Run, basis: str) -> list[float]:
+    """Return the ms of each step of the basis, or means of several steps."""
     return run.windows_ms if basis == PROFILED else run.clean_ms
 
 
@@ -271,7 +275,7 @@ def _abstained(
     if basis == PROFILED:
         lacking = dict.fromkeys(run.name for run in (*baseline, *candidate) if CLEAN not in run.entries)
         yield Abstained("clean step", f"missing in {', '.join(lacking)}, so profiled steps are compared")
-    few = _few(len(_steps(run, basis)) for run in (*baseline, *candidate))
+    few = _few(_count(run, basis) for run in (*baseline, *candidate))
     if few is not None:
         yield Abstained("small changes of the step", too_few(few, "let the program run longer"))
     few = _few(len(run.windows_ms) for run in (*baseline, *candidate))
@@ -280,7 +284,7 @@ def _abstained(
     others = max(run.others for run in (*baseline, *candidate))
     busy = f"other programs used {100 * others:.0f} % of the host's processors; record on an idle host"
     if others > noise.BUSY:
-        few = min(len(_steps(run, basis)) for run in (*baseline, *candidate)) < LEAST
+        few = min(_count(run, basis) for run in (*baseline, *candidate)) < LEAST
         yield Abstained(HOST_TIME if interval or few else STEP_TIME, busy)
     on_gpu = any(run.device != CPU for run in (*baseline, *candidate))
     if on_gpu and not all(any(run.counters for run in runs) for runs in (baseline, candidate)):

@@ -53,7 +53,8 @@ class Run(msgspec.Struct):
     command: list[str]
     kind: str
     device: str
-    clean_ms: list[float]  # each clean step, or the mean of a few between device boundaries
+    clean_ms: list[float]  # each clean step, or the mean of several between device boundaries
+    clean_steps: int  # all steps of clean_ms
     windows_ms: list[float]  # each recorded step
     entries: dict[str, list[RunEntry]]  # by basis
     uneven: bool
@@ -90,12 +91,14 @@ def run_of(
         )
     device, manifest = account.devices[0], store.manifest
     first = next((rank for rank in manifest.ranks if rank.rank == account.rank), None)
+    durations = [duration for run in account.stretches for duration in run.durations()]
     return Run(
         name=str(store.source),
         command=manifest.command,
         kind=account.kind,
         device=device.device,
-        clean_ms=[ns / NS_PER_MS for run in account.stretches for ns, _ in run.durations()],
+        clean_ms=[ns / NS_PER_MS for ns, _ in durations],
+        clean_steps=sum(steps for _, steps in durations),
         windows_ms=[(w.end_ns - w.start_ns) / NS_PER_MS for w in device.windows if w.used],
         entries=_entries(account, device, launched_by(store, account)),
         uneven=bool(account.clean and account.clean.uneven),
