@@ -12,8 +12,9 @@ from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain
 from fathom.analysis.results import Trial, Where
 from fathom.diagnosis.engine import findings
-from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean
 from fathom.diagnosis.engine.predict import MOST, predict
+from fathom.diagnosis.grouping import listed
 from fathom.diagnosis.rules import Candidate, Claim, Evidence, Rule
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 from tests.support.findings_fakes import AddingReplay, compute, idle, signals
@@ -94,6 +95,28 @@ def test_what_a_replayed_gain_does_not_save_is_left_to_others():
     assert [item.candidate.kind for item in kept] == ["framework-not-compiled", "kernels-transposes"]
     assert [item.ms for item in kept] == pytest.approx([9.0, 1.0])
     assert [item.claimed for item in kept] == pytest.approx([9.0, 1.0])
+
+
+def test_a_gain_claims_as_much_of_the_clean_step():
+    """Profiled, the host's time is twice that of the clean step, which gains refer to."""
+    spill = ("idle: python",)
+    compiled = Candidate("framework-not-compiled", [], [], ("python=0.8",), spill=spill, general=True)
+    every = Candidate("host-launch-bound", [], [], ("python=0",), spill=spill)
+    profiled, clean = {("idle: python", ""): 10.0}, {("idle: python", ""): 5.0}
+    both = [Sized(every, 4.0, 3.0, 5.0), Sized(compiled, 1.0, 0.5, 1.5)]
+    kept = [in_clean(sized, profiled, clean, 6.0) for sized in disjoint(both, profiled, 0.1, clean)]
+    assert [(item.candidate.kind, item.ms, item.claimed) for item in kept] == [
+        ("host-launch-bound", pytest.approx(3.0), pytest.approx(3.0)),
+        ("framework-not-compiled", pytest.approx(1.0), pytest.approx(1.0)),
+    ]
+
+
+def test_long_lists_have_each_name_once():
+    assert listed(["mul", "add", "mul"]) == "mul, add, mul"
+    assert listed(["mul", "add"] * 32 + ["tanh"]) == "32 × mul, 32 × add, tanh"
+    assert listed(["mul"] * 2 + [f"op{k}" for k in range(7)]) == (
+        "2 × mul, op0, op1, op2, op3, op4 and 2 more"
+    )
 
 
 def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:

@@ -199,6 +199,11 @@ def test_chains_are_neighbours_over_as_many_numbers(rows, length):
     assert [len(run) for run in result] == ([length] if length else [])
 
 
+def test_a_chain_ends_with_its_step():
+    rows = [link("aten::mul", 1 << 20)._replace(window=window) for window in (0, 0, 0, 1, 1, 1, 1)]
+    assert [len(run) for run in _runs(rows, [])] == [3, 4]
+
+
 def test_what_is_joined_of_parts_belongs_to_the_chain():
     shapes = json.dumps([[[1 << 13, 64], [1 << 13, 64]], []])
     joined = link("aten::cat", 0, label="CatArrayBatchedCopy")._replace(shapes=shapes)

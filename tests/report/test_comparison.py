@@ -145,7 +145,11 @@ def test_both_sides_of_a_cause_are_visible(width):
     assert "1×2 → 3×4" in shapes
     counted = Figure("step", "MFU", "", 0.4, 0.5, 0.01, True, "higher", at_least=["candidate"])
     bound = replace(comparison(), figures=[counted])
-    assert "≥ 50.0 %" in shown(lambda console: print_sounding_comparison(bound, console), width)
+    text = shown(lambda console: print_sounding_comparison(bound, console), width)
+    assert "≥ 50.0 %" in text and "+25.0 %" in text
+    smaller = replace(comparison(), figures=[replace(counted, candidate=0.1)])
+    text = shown(lambda console: print_sounding_comparison(smaller, console), width)
+    assert "≥ 10.0 %" in text and "-75.0 %" not in text, "it may only seem to be smaller"
 
 
 def test_limits_and_figures_are_whole_at_any_width():

@@ -1,8 +1,9 @@
-"""Sums and lists by key."""
+"""Sums, counts and lists by key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -23,3 +24,13 @@ def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, l
     for value in values:
         groups.setdefault(key(value), []).append(value)
     return groups
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Return the names as text; if there are more than `most`, each name once with its number."""
+    if len(names) <= most:
+        return ", ".join(names)
+    counts = Counter(names)
+    shown = [f"{count} × {name}" if count > 1 else name for name, count in list(counts.items())[:most]]
+    more = len(names) - sum(list(counts.values())[:most])
+    return ", ".join(shown) + (f" and {more} more" if more else "")

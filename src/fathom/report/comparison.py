@@ -249,9 +249,13 @@ def figure_rows(figures: Sequence[Figure]) -> list[FigureRow]:
 
 
 def figure_row(figure: Figure) -> FigureRow:
-    """Return the cells of a figure. Sides that are not compared have neither change nor noise."""
+    """Return the cells of a figure. Sides that are not compared have neither change nor noise.
+
+    A lower bound may only seem to be the smaller side.
+    """
     before, after = figure.baseline, figure.candidate
-    relative = bool(before) and not figure.why
+    unknown = figure.at_least == ["candidate" if after < before else "baseline"]
+    relative = bool(before) and not figure.why and not unknown
     worse = {"lower": after > before, "higher": after < before}.get(figure.better)
     return FigureRow(
         figure.name,

@@ -18,7 +18,7 @@ from fathom.units import GB
 ROWS = 8
 LEAST = 0.001  # of the step
 TFLOP = 1e12
-_COLUMNS = {"ms": 8, "%": 6, "calls": 6, "median µs": 10, "TFLOP/s": 12, "GB/s": 16}
+_COLUMNS = {"ms": 8, "%": 6, "calls": 6, "median µs": 10, "TFLOP/s": 14, "GB/s": 16}
 
 
 def categories(device: Device, width: int) -> Iterator[Text]:

@@ -54,35 +54,53 @@ class Sized(msgspec.Struct, frozen=True):
         return replace(self, candidate=replace(self.candidate, claims=claims))
 
 
-def disjoint(candidates: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
+def disjoint(
+    candidates: Iterable[Sized],
+    ledger: Mapping[Row, float],
+    least: float,
+    clean: Mapping[Row, float] | None = None,
+) -> list[Sized]:
     """Reduce claims until they sum to no more than each row of `ledger` (milliseconds).
 
     Specific causes claim before general ones, and causes without rows claim last; within each group, larger
     gains claim first. For example, a loop over small matmuls explains the time spent launching. A later
     candidate keeps what is left of its rows and the same share of its gain, which never exceeds its claims.
-    Gains below `least` milliseconds are dropped, and of costless candidates only the gain. The result is
-    sorted by gain, largest first.
+    Gains below `least` milliseconds are dropped, and of costless candidates only the gain. Gains are of the
+    `clean` step, which has these rows, if it differs from `ledger`. The result is sorted by gain, largest
+    first.
     """
-    left = dict(ledger)
+    left, rates = dict(ledger), _rates(ledger, ledger if clean is None else clean)
     kept: list[Sized] = []
     places: list[tuple[bool, float, float, str]] = []
     for sized in sorted(candidates, key=lambda sized: (_turn(sized), *order(sized))):
-        beyond = _beyond(sized, kept if sized.candidate.general else [o for o in kept if o.candidate.general])
-        settled = _settled(_spilled(beyond, left), left)
+        others = kept if sized.candidate.general else [o for o in kept if o.candidate.general]
+        beyond = _beyond(sized, others, rates)
+        settled = _settled(_spilled(beyond, left, rates), left)
         if settled.weight < least:
             if not sized.candidate.costless:
                 continue
             settled = Sized(replace(sized.candidate, claims=[], changes=()), None)
         places.append(order(settled))
-        kept.append(_within_gain(settled))
+        kept.append(_within_gain(settled, rates))
         for claim in kept[-1].candidate.claims:
             left[claim.entry, claim.detail] -= claim.ms
     return [sized for _, sized in sorted(zip(places, kept, strict=True), key=itemgetter(0))]
 
 
-def _within_gain(sized: Sized) -> Sized:
+def _rates(profiled: Mapping[Row, float], clean: Mapping[Row, float]) -> dict[Row, float]:
+    """Return the time of each row in the clean step, over that in the profiled step."""
+    return {row: max(clean.get(row, 0.0), 0.0) / ms for row, ms in profiled.items() if ms > 0}
+
+
+def _moved(claims: Iterable[Claim], rates: Mapping[Row, float]) -> list[Claim]:
+    """Return the same shares of the rows of the clean step."""
+    moved = (replace(claim, ms=claim.ms * rates.get((claim.entry, claim.detail), 0.0)) for claim in claims)
+    return [claim for claim in moved if claim.ms > 0]
+
+
+def _within_gain(sized: Sized, rates: Mapping[Row, float]) -> Sized:
     """Leave to other causes what a replayed gain does not save, as where the host limits the step then."""
-    claimed = sized.claimed
+    claimed = sum(claim.ms for claim in _moved(sized.candidate.claims, rates))
     if not sized.candidate.changes or sized.observed or sized.ms is None or sized.ms >= claimed:
         return sized
     scaled = (Claim(c.entry, c.detail, sized.ms / claimed * c.ms) for c in sized.candidate.claims)
@@ -105,12 +123,7 @@ def in_clean(
 
     The claimed share of a profiled row is kept. Measured gains are not predictions and stay as they are.
     """
-    claims = [
-        Claim(claim.entry, claim.detail, claim.ms / profiled[claim.entry, claim.detail] * ms)
-        for claim in sized.candidate.claims
-        if (ms := clean.get((claim.entry, claim.detail), 0.0)) > 0
-    ]
-    moved = sized.claiming(claims)
+    moved = sized.claiming(_moved(sized.candidate.claims, _rates(profiled, clean)))
     if sized.ms is None or sized.observed:
         return moved
     touched = {claim.entry for claim in sized.candidate.claims} | set(sized.candidate.spill)
@@ -132,21 +145,23 @@ def order(sized: Sized) -> tuple[bool, float, float, str]:
     return *by_gain(sized), -sized.claimed, sized.candidate.kind
 
 
-def _beyond(sized: Sized, others: Iterable[Sized]) -> Sized:
+def _beyond(sized: Sized, others: Iterable[Sized], rates: Mapping[Row, float]) -> Sized:
     """Return the gain beyond other candidates' gains from the same idle time, which is saved only once."""
-    entries = sized.candidate.spill
-    taken = sum(c.ms for other in others for c in other.candidate.claims if c.entry in entries)
+    claims = (claim for other in others for claim in _moved(other.candidate.claims, rates))
+    taken = sum(claim.ms for claim in claims if claim.entry in sized.candidate.spill)
     return sized.scaled(max(1.0 - taken / sized.ms, 0.0)) if taken and sized.ms else sized
 
 
-def _spilled(sized: Sized, left: Mapping[Row, float]) -> Sized:
-    """If the gain exceeds the claims, claim the difference from the `spill` rows in proportion."""
+def _spilled(sized: Sized, left: Mapping[Row, float], rates: Mapping[Row, float]) -> Sized:
+    """If the gain exceeds the claims in the clean step, claim the difference from the `spill` rows in
+    proportion.
+    """
     rows = {row: ms for row, ms in left.items() if row[0] in sized.candidate.spill and ms > 0}
-    total = sum(rows.values())
-    more = min((sized.ms or 0.0) - sized.claimed, total)
-    if more <= 0:
+    total = sum(ms * rates.get(row, 0.0) for row, ms in rows.items())
+    more = (sized.ms or 0.0) - sum(claim.ms for claim in _moved(sized.candidate.claims, rates))
+    if more <= 0 or total <= 0:
         return sized
-    spilled = (Claim(*row, more * ms / total) for row, ms in rows.items())
+    spilled = (Claim(*row, min(more / total, 1.0) * ms) for row, ms in rows.items())
     return sized.claiming([*sized.candidate.claims, *spilled])
 
 

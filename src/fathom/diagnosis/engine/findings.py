@@ -33,8 +33,8 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     idle_ms = signals.get("step.idle_ms").value
     predicted, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
     sure = [sized for sized in predicted if _sure(sized, least, step_ms)]
-    kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
     clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
+    kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least, clean)
     headline = signals.get("step.headline_ms").value or step_ms
     moved = [(sized, in_clean(sized, ledger, clean, headline)) for sized in kept]
     settled = sorted((after for before, after in moved if _reported(before, after, headline)), key=by_gain)

@@ -42,7 +42,7 @@ def chains(recorded: Recorded) -> list[Chain]:
 
 
 def _runs(rows: list[Kernel], casts: list[Kernel]) -> Iterator[list[Kernel]]:
-    """Yield adjacent elementwise kernels of a stream over equally many elements, with casts between them.
+    """Yield adjacent elementwise kernels of a step over equally many elements, with casts between them.
 
     `casts` are the rows of casts that are undone immediately.
     """
@@ -81,7 +81,11 @@ def _joined(row: Kernel) -> re.Match[str] | None:
 
 
 def _joins(row: Kernel, first: Kernel) -> bool:
-    """Return whether a kernel has as many elements as the run or, in the same function, a part of them."""
+    """Return whether a kernel of the same step has as many elements as the run or, in the same function, a
+    part of them.
+    """
+    if row.window != first.window:
+        return False
     parts = PARTS if row.source and row.source == first.source else PARTS[:1]
     return any(_numel(row) * part == _numel(first) for part in parts)
 

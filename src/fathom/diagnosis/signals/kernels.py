@@ -72,13 +72,15 @@ def in_order(recorded: Recorded) -> pl.DataFrame:
 @signal("kernels.launched")
 def launched(recorded: Recorded) -> list[Kernel]:
     """Return the rows of `in_order` as tuples."""
+    rows = in_order(recorded)
     columns = ("label", "path", "shapes", "dtypes", "module", "source", "ns")
-    return [Kernel._make(row) for row in in_order(recorded).select(columns).iter_rows()]
+    windows = rows.select(*columns, window=recorded.window(rows))
+    return [Kernel._make(row) for row in windows.iter_rows()]
 
 
 def combined(mine: list[Kernel], steps: int) -> Work:
     """Combine kernels of one family and op into one Work."""
-    label, ops, shapes, dtypes, module, source, _ = mine[0]
+    label, ops, shapes, dtypes, module, source, *_ = mine[0]
     ms, count = sum(row.ns for row in mine) / steps / NS_PER_MS, len(mine) / steps
     return Work(Entry.COMPUTE, label, ms, count, tuple(ops), shapes, dtypes, module, source)
 

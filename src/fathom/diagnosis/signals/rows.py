@@ -69,6 +69,7 @@ class Kernel(NamedTuple):
     module: str | None = None
     source: str | None = None
     ns: int = 0
+    window: int = 0  # the step's
 
     @property
     def path(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fathom.diagnosis.grouping import summed
+from fathom.diagnosis.grouping import listed, summed
 from fathom.diagnosis.rules.candidates import ms_of, saving, usual
 from fathom.diagnosis.rules.kernels.loss import losses
 from fathom.diagnosis.rules.kernels.norm import norms, size_of
@@ -37,7 +37,7 @@ def _candidate(signals: Signals, mine: list[Chain]) -> Candidate:
         signals,
         evidence=[
             Evidence("consecutive elementwise kernels over the same tensor", ms_of(mine), "ms per step"),
-            Evidence(f"costliest chain: {', '.join(longest.ops)[:120]}", longest.ms, "ms per step"),
+            Evidence(f"costliest chain: {listed(longest.ops)}", longest.ms, "ms per step"),
         ],
         confidence=0.85,
         check="compile the module with torch.compile, and time the step",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fathom.analysis.entries import Entry
+from fathom.diagnosis.grouping import listed
 from fathom.diagnosis.rules.candidates import in_clean_rows, on_processor, rows, saving
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, graphed, late_launches
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Claim, Evidence, rule
@@ -101,5 +102,5 @@ def fusing(eager: Eager) -> list[Evidence]:
         Evidence("number of these kernels", eager.before, "per step"),
         Evidence("kernels after compilation", eager.after, "per step"),
     ]
-    chain = f"costliest chain: {', '.join(eager.ops)[:120]}"
+    chain = f"costliest chain: {listed(eager.ops)}"
     return [*lines, Evidence(chain, float(len(eager.ops)), "kernels")] if eager.ops else lines

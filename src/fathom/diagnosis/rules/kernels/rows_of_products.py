@@ -118,6 +118,7 @@ def _candidate(
             Evidence("share of this time that full tiles would take", 100 * factor, "%"),
         ],
         spill=LAUNCHING if repeated else (),
+        general=repeated,  # loops over small products, say, explain their launches
         doubt=0.15 if repeated else 0.5,
         confidence=0.8 if repeated else 0.7,
         check="double the batch, and compare the step",
