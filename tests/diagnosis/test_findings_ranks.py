@@ -262,3 +262,11 @@ def test_a_finding_claims_what_it_gains(case: Case) -> None:
 )
 def test_it_is_not_raised_without_its_cause(case: Case, given: Mapping[str, Any]) -> None:
     assert candidate_of(case, {**case.signals, **given}) is None
+
+
+def test_the_extra_time_of_a_late_rank_is_of_the_clean_step():
+    """The profiled step takes 100 ms, the clean one 80: the report's row of the rank is scaled, too."""
+    given = signals(WAITING, step_headline_ms=80.0, **COMPUTES)
+    (item,) = raised(given, "communication-straggler-compute").values()
+    more = {e.text.split("rank: ")[1]: e.value for e in item.evidence if "than on the median rank" in e.text}
+    assert more == {"compute": pytest.approx(11.2), "idle: python": pytest.approx(0.8)}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.rules.numbers.sizes import waves_of
-from fathom.diagnosis.signals import Chain, Double, Family, Product, UnknownSignalError
+from fathom.diagnosis.signals import Chain, Double, Family, Product, Stretched, UnknownSignalError
 from fathom.diagnosis.signals.chains import cast_of, needless
 from fathom.diagnosis.signals.rows import Kernel
 from tests.support.findings_fakes import H200, compute, product, raised, signals, work
@@ -244,6 +244,21 @@ def test_large_products_that_suit_and_are_slow_have_no_tensor_cores():
         if findings:
             claimed = sum(claim.ms for claim in findings["kernels-tensor-cores-idle"].claims)
             assert claimed == pytest.approx(4 * needed - needed / 0.75)
+
+
+def test_products_beside_another_process_are_not_judged_by_their_rate():
+    """Time slices of the other process make kernels of tensor cores slow."""
+    item = product("nvjet", 8e3 * 4096**3 / 780e12, 4096, 4096, 4096)
+    for stretched, expected in ((Stretched(0.0, 0.0, 0), True), (Stretched(4.0, 2.0, 2), False)):
+        given = signals(
+            [compute("nvjet", item.work.ms)],
+            kernels_work=[replace(item.work, shapes="[[4096, 4096]]")],
+            numbers_products=[item],
+            kernels_ceilings=H200,
+            device_multiprocessors=132,
+            device_stretched=stretched,
+        )
+        assert bool(raised(given, "kernels-tensor-cores-idle")) == expected
 
 
 def test_a_launch_that_moves_more_than_there_is_reads_again():

@@ -90,3 +90,15 @@ def test_a_command_is_quoted_as_a_shell_needs_it():
     summary = concluded("hf_trainer").sounding
     summary = msgspec.structs.replace(summary, command=["/usr/bin/python", "my script.py"])
     assert "python 'my script.py'" in [line.plain for line in heading.headline(summary)]
+
+
+@pytest.mark.parametrize(("device", "place"), [("cuda:0", "kernel launches"), ("cpu", "memory traffic")])
+def test_a_remedy_of_another_bound_says_where_it_saves_and_a_processor_launches_nothing(device, place):
+    result = concluded("hf_trainer")
+    chosen = msgspec.structs.replace(result.findings[0], id="kernels-for-loop-optimizer")
+    verdict = msgspec.structs.replace(
+        result.verdict, bound="communication", finding=chosen.id, explained_by=[]
+    )
+    devices = [msgspec.structs.replace(result.devices[0], device=device)]
+    result = msgspec.structs.replace(result, findings=[chosen], verdict=verdict, devices=devices)
+    assert f"Most is saved in {place}." in heading.advice(result)

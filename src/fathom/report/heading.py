@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
+from fathom.analysis import CPU
 from fathom.analysis.results import (
     CountedSteps,
     Examination,
@@ -114,7 +115,7 @@ def advice(examination: Examination) -> str:
         return ""
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
     action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
-    if verdict.action and chosen is not None and (place := _elsewhere(verdict, chosen)):
+    if verdict.action and chosen is not None and (place := _elsewhere(examination, verdict, chosen)):
         known = chosen.gain_ms is not None
         first = f"Most is saved in {place}." if known else f"One finding is about {place}."
         unexplained = "" if verdict.explained_by else "No finding explains that."
@@ -122,10 +123,13 @@ def advice(examination: Examination) -> str:
     return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
 
 
-def _elsewhere(verdict: Verdict, finding: Finding) -> str:
-    """Return where the finding's time is spent, if not in the verdict's bound, else ""."""
+def _elsewhere(examination: Examination, verdict: Verdict, finding: Finding) -> str:
+    """Return where the finding's time is spent, if not in the verdict's bound, else "". A processor launches
+    no kernels.
+    """
     kind = kinds().get(finding.id)
-    bounds = kind.bound if kind else []
+    on_gpu = any(device.device != CPU for device in examination.devices)
+    bounds = [bound for bound in kind.bound if on_gpu or bound != "launch"] if kind else []
     if not bounds or verdict.bound == "unknown" or finding.id in verdict.explained_by:
         return ""
     return PLACES.get(bounds[0], "") if verdict.bound not in bounds else ""

@@ -35,8 +35,8 @@ AS_PROFILED = "profiled {noun}s, as --profiled asks"
 MEASURE = "These ceilings are from the datasheet; measure that machine with `fathom machine measure`."
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
-    "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
-    "(fathom machine measure)."
+    "Its data came from a cache, its op received one tensor as two arguments, or the ceiling was measured "
+    "too low: measure again on an idle machine (fathom machine measure)."
 )
 _ROOF = 63  # columns right of the name, in the roofline
 _BOUND = 18

@@ -56,7 +56,7 @@ def late(signals: Signals) -> Candidates:
         evidence=[
             Evidence(f"collectives at which rank {worst.rank} is the last", worst.last, f"of {worst.of}"),
             Evidence(f"lateness of rank {worst.rank} behind the median rank", worst.behind_ms, "ms"),
-            *(_more(worst.rank, row) for row in excess[:2]),
+            *(_more(signals, worst.rank, row) for row in excess[:2]),
             *_beside(signals, worst.rank),
         ],
         gain_ms=gain,
@@ -90,8 +90,11 @@ def _certain(signals: Signals, worst: LateRank) -> bool:
     return worst.score >= CLEARLY and not signals.get("communication.contended").value
 
 
-def _more(rank: int, row: LostTime) -> Evidence:
-    return Evidence(f"more time on rank {rank} than on the median rank: {row.entry}", row.ms, "ms")
+def _more(signals: Signals, rank: int, row: LostTime) -> Evidence:
+    """Return the extra time in an entry, in the clean step if that is shorter, as the report shows it."""
+    timeline = signals["step.timeline_ms"]
+    scale = min(signals.number("step.headline_ms", timeline) / timeline, 1.0)
+    return Evidence(f"more time on rank {rank} than on the median rank: {row.entry}", scale * row.ms, "ms")
 
 
 def _cause(signals: Signals, rank: int, excess: Collection[LostTime]) -> tuple[str, float]:

@@ -79,21 +79,28 @@ def memory_errors(signals: Signals) -> Candidates:
         )
 
 
+def interrupted(signals: Signals) -> bool:
+    """Return whether another process interrupts kernels, so that their rates say nothing about them."""
+    slices: Stretched | None = signals.get("device.stretched").value
+    total = ms_of(rows(signals, Entry.COMPUTE))
+    return slices is not None and slices.families >= FAMILIES and slices.ms >= LEAST * total
+
+
 @rule("device-other-process")
 def others(signals: Signals) -> Candidates:
     """Find interrupted kernels: longer by a time slice than other kernels of the same shape."""
-    interrupted: Stretched = signals["device.stretched"]
-    total = ms_of(rows(signals, Entry.COMPUTE))
-    if interrupted.families < FAMILIES or interrupted.ms < LEAST * total:
+    slices: Stretched = signals["device.stretched"]
+    if not interrupted(signals):
         return
-    share = min(interrupted.ms / total, 1.0)
+    total = ms_of(rows(signals, Entry.COMPUTE))
+    share = min(slices.ms / total, 1.0)
     longer = "kernels at least 0.5 ms longer than their family's typical one"
     yield Candidate(
         claims=rows(signals, Entry.COMPUTE, share=share),
         evidence=[
-            Evidence(longer, interrupted.count, "per step"),
-            Evidence("extra time of these kernels", interrupted.ms, "ms per step"),
-            Evidence("kernel families affected", float(interrupted.families), "families"),
+            Evidence(longer, slices.count, "per step"),
+            Evidence("extra time of these kernels", slices.ms, "ms per step"),
+            Evidence("kernel families affected", float(slices.families), "families"),
         ],
         changes=(f"all-kernels={1 - share:.6f}",),
         doubt=0.3,

@@ -15,6 +15,7 @@ from fathom.units import MB
 WORKERS = "input-too-few-workers"
 LEAST = 0.01  # of the step: workers that may gain less are not recommended
 MOSTLY = 0.5  # of the lost time: below it, receiving batches from workers may make the step longer
+SOME = 0.1  # cores of other programs: fewer are not worth a line
 LONG_MS = 10.0  # per batch: above it, the number of samples matters little
 ALONE = (
     "Without worker processes (num_workers=0), the program makes each batch itself and does nothing else "
@@ -176,6 +177,8 @@ def _evidence(loader: Loader | None, waits: float, alone: bool, first: float) ->
         evidence.append(Evidence("cores available", loader.cores, ""))
         if loader.busy_cores is not None:
             evidence.append(Evidence("of which the training process uses", loader.busy_cores, ""))
+        if loader.others_cores >= SOME:
+            evidence.append(Evidence("of which other programs use", loader.others_cores, ""))
     return evidence
 
 

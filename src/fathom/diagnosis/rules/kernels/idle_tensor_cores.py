@@ -7,6 +7,7 @@ from math import ceil, prod
 
 from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.candidates import PLACE, mended, ms_of, rates_of, types_of
+from fathom.diagnosis.rules.device.condition import interrupted
 from fathom.diagnosis.rules.numbers.sizes import WORD
 from fathom.diagnosis.rules.rule import Candidate, Candidates, Evidence, rule
 from fathom.diagnosis.signals import Product, Signals, Work
@@ -31,7 +32,7 @@ def idle_tensor_cores(signals: Signals) -> Candidates:
         says = "multiplying all pairs and summing them"
         yield _candidate(signals, sums, FLOOR, says, "a @ b.T instead, and time the step")
     places = signals.get("device.multiprocessors").value
-    alike = places and _alike(works)
+    alike = places and _alike(works) and not interrupted(signals)
     slow = [product for product in signals["numbers.products"] if alike and _slow(product, rates, places)]
     if slow:
         mine = [product.work for product in slow]
@@ -93,7 +94,7 @@ def _candidate(signals: Signals, mine: list[Work], factor: float, says: str, che
         place=PLACE,
         evidence=[
             Evidence(f"{says}, in {types_of(mine)}", ms_of(mine), "ms per step"),
-            Evidence("share of this time with tensor cores", 100 * factor, "%"),
+            Evidence("share of this time that tensor cores would take", 100 * factor, "%"),
         ],
         confidence=0.8,
         check=check,
