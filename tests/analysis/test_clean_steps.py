@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from fathom.analysis.intervals import Spans
 from fathom.analysis.replay import Replay
 from fathom.analysis.steps import Stretch, clean_step, stretches, undisturbed
 from fathom.analysis.waits import Waits
+from fathom.cli.main import app
 from fathom.sounding import open_store
 from tests.support.timelines import Timeline, examination_of
 
@@ -180,7 +182,9 @@ def test_a_timeline_without_a_step_is_not_compared_with_clean_steps(tmp_path: Pa
     assert examination.step.kind == "train" and examination.step.clean_ms == pytest.approx(1)
     assert not any(device.ledger for device in examination.devices)
     (why,) = (absence.why for absence in examination.abstained if absence.what == "ledger")
-    assert "ended after 8 steps" in why and "--settle" in why
+    assert "ended after 8 complete steps" in why and "--settle" in why
+    predicted = CliRunner().invoke(app, ["what-if", str(tmp_path / "s.fathom"), "gc=0"])
+    assert predicted.exit_code == 1 and "not analysed" in predicted.output
 
 
 @pytest.mark.parametrize("grows", [True, False])

@@ -82,8 +82,9 @@ def _wrong(done: Any, words: list[str]) -> str | None:
     if error is not None and not isinstance(error, SystemExit):
         return None  # main() prints one sentence
     lines = done.stderr.count("\n")
-    judges = words[0] == "gate" or words[:2] == ["machine", "check"]
-    judged = judges and done.exit_code == 1 and not lines  # a budget is exceeded, or a check failed
+    judges = words[0] in ("gate", "what-if") or words[:2] == ["machine", "check"]
+    # A budget is exceeded, nothing could be predicted, or a check failed.
+    judged = judges and done.exit_code == 1 and not lines
     usage = done.exit_code == 2 and done.stderr.startswith("Usage:")  # the command line itself is wrong
     if done.exit_code and lines != 1 and not judged and not usage:
         return f"{lines} lines on standard error: {done.stderr[:200]!r}"

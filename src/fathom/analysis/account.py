@@ -219,7 +219,7 @@ def _no_timeline(steps: pl.DataFrame) -> str:
     count = steps.filter(pl.col("parent").is_null()).height
     if not 0 < count < SOON:
         return "no timeline was recorded"
-    ran = f"{count} step{'s' if count > 1 else ''}"
+    ran = f"{count} complete step{'s' if count > 1 else ''}"
     sooner = "--settle 3" if count >= ENOUGH else "--settle 0 --at 1"
     return (
         f"no timeline was recorded: the program ended after {ran}; let it run longer, or record it with "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from fathom.cli.console import SoundingPath, write_json
 
@@ -43,9 +43,14 @@ def what_if(
         None, help="Predict this rank's step. [default: the first; with waiting or late, the longest waiting]"
     ),
 ) -> None:
-    """Predict a step by replaying its recorded dependencies with changed durations."""
+    """Predict a step by replaying its recorded dependencies with changed durations.
+
+    The exit status is 1 if nothing could be predicted.
+    """
     from fathom.api import open
     from fathom.report import print_prediction
 
     prediction = open(sounding).what_if(*changes, rank=rank)
     (write_json if json else print_prediction)(prediction)
+    if prediction.predicted_ms is None:
+        raise Exit(1)
