@@ -192,3 +192,13 @@ def test_shares_are_of_the_clean_step_as_in_the_report():
     assert all(
         portrait.share == pytest.approx(portrait.ms / clean_ms, rel=1e-6) for portrait in opened.kernel()
     )
+
+
+def test_a_kernel_that_shares_its_ops_bytes_is_not_judged_by_them():
+    """Gradients of a layer norm take two kernels, one of which moves three tensors of 33.6 MB."""
+    counted = fathom.open(EXAMPLE.with_name("train_gpt-counters-h200.fathom.zip"))
+    (norm,) = (p for p in counted.kernel() if p.family.startswith("layer_norm_grad_input"))
+    assert norm.work.divided and norm.work.bytes_a_launch < 0.3 * 100.7e6
+    assert not [measure for measure in norm.measures if measure.name == "dram_over_compulsory"]
+    (read,) = (measure.value for measure in norm.measures if measure.name == "dram_bytes")
+    assert read > 100e6

@@ -104,6 +104,7 @@ class LedgerRow(msgspec.Struct):
     unit: str | None = None  # the ceiling of its matrix work
     product_flops: float = 0.0  # of matrix units per step, including recomputation
     recomputed_flops: float = 0.0  # of those, repeated parts of the forward pass
+    divided: bool = False  # its ops launch several kernels: each has a share of the work, by time
     # Duration of its pieces, hidden parts included: for rates. In profiled steps, except for ops of a CPU.
     own_ms: float | None = None
     problem: str = ""  # if its rate is impossible: the rate as a share of its ceiling

@@ -109,7 +109,7 @@ def _add_work(entry: LedgerRow, work: dict | None) -> None:
     entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / NS_PER_MS
     entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
     entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
-    entry.recomputed_flops = work["again"] or 0.0
+    entry.recomputed_flops, entry.divided = work["again"] or 0.0, work.get("divided", False)
     if entry.flops is None or entry.bytes is None:
         entry.abstained = work["why"] or "its work is unknown"
 

@@ -172,7 +172,8 @@ def _portrait(
         work.flops_a_launch, work.bytes_a_launch, entry.unit,
     )  # fmt: skip
     rows, counted_as = counted
-    measures, _ = measures_of(KnownValues(rows, facts_of(on, mean)))
+    known = mean._replace(bytes=None) if entry.divided else mean  # what the kernel itself must move
+    measures, _ = measures_of(KnownValues(rows, facts_of(on, known)))
     roof = levels(measures, mean, on)
     bound, used, reasons = limit(measures, roof)
     step_ms = (device.total_ms or 0.0) + (device.observer_ms or 0.0)  # clean if that is known
@@ -214,6 +215,7 @@ def _work(entry: LedgerRow, mean_us: float) -> FamilyWork:
         bound=entry.bound,
         unit=entry.unit,
         abstained=entry.abstained,
+        divided=entry.divided,
     )
 
 

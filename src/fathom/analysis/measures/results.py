@@ -93,6 +93,7 @@ class FamilyWork(msgspec.Struct):
     bound: str
     unit: str | None
     abstained: str
+    divided: bool = False  # its ops launch several kernels: each has a share of the work, by time
 
 
 class CounterRow(TypedDict):

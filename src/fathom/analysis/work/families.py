@@ -20,7 +20,9 @@ _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # element size in the names of concatenation kernels
 _ELEMENT_TYPE = r"(?:Functor|Op\w*)<(?:\w+::)*?(float|double|c10::BFloat16|c10::Half)\b"
 _OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "fp64"}
-_BOUNDED_BY = ["kind", "name", "direction", "footprint", "product", "again", "time"]
+_BOUNDED_BY = ["kind", "name", "direction", "footprint", "product", "again", "time", "several"]
+MOSTLY = 0.5  # of a family's time
+NEARLY = 0.9  # of its op's time: a kernel beside which a reduction or a copy hardly counts
 _COLLECTIVE = "the size of the collective was not recorded"
 
 
@@ -33,12 +35,16 @@ def work_by_family(works: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     arithmetic, if it is unique. known: the share of the family's time whose bytes are known. why: the most
     common reason for nulls. need_ns, bound, unbounded: with `limits`, the time at the ceilings, the ceiling
     that sets most of it, and the reason if it is null. product: FLOPs of matrix units. again: those that
-    repeat the forward pass. unit: their ceiling.
+    repeat the forward pass. unit: their ceiling. divided: whether most of its time is of ops that spend
+    theirs in several kernels, among which the work is divided by time.
     """
     span = pl.col("time") * pl.col("inside")
     known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
+    divided = span.filter("several").sum() > MOSTLY * span.sum()
     steps_used = max(int(windows["used"].sum()), 1)
-    rows = works.group_by("entry", "family").agg(*totals(steps_used), *bounded(steps_used), known=known)
+    rows = works.group_by("entry", "family").agg(
+        *totals(steps_used), *bounded(steps_used), known=known, divided=divided
+    )
     return rows.sort("family", "entry")
 
 
@@ -140,6 +146,7 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
         .group_by(unit, maintain_order=True)
         .agg(
             total=pl.col("time").sum(),
+            several=pl.len() > 1,
             names=pl.col("name").first(),
             tf32=pl.col("name").filter(pl.col("name").str.contains(TF32)).first(),
         )
@@ -152,6 +159,7 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(
         pl.col("flops", "bytes") * part,
         product=pl.col("product").fill_null(False) & computes,
+        several=pl.col("several").fill_null(False) & computes & (part < NEARLY),
         # Auxiliary kernels of a product (split-K reduction, layout) share its FLOPs, and so its dtype.
         name=pl.coalesce(pl.when(computes & pl.col("product")).then("tf32"), "name"),
         abstained=pl.coalesce("why", "abstained"),

@@ -108,7 +108,8 @@ def _work(portrait: Portrait) -> str:
     work, parts = portrait.work, []
     if work.bytes is not None:
         amount, rate = units.scaled(work.bytes_a_launch, "B"), units.scaled(work.bytes_per_s, "B/s")
-        parts.append(f"must move {amount}, runs at {rate}")
+        share = " (of its op's bytes, by time)" if work.divided else ""
+        parts.append(f"must move {amount}{share}, runs at {rate}")
     if work.flops:
         amount, rate = (
             units.scaled(work.flops_a_launch, "FLOP"),
