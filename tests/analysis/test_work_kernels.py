@@ -101,7 +101,7 @@ def test_an_ops_work_is_shared_over_its_kernels_by_time() -> None:
 
 @pytest.mark.parametrize(("rest", "divided"), [(0, False), (2, False), (20, True)])
 def test_work_that_is_divided_among_long_kernels_is_marked(rest: int, divided: bool) -> None:
-    """What each must move is unknown; beside a short reduction, a kernel does nearly all of the work."""
+    """Their own bytes are unknown. Beside a short reduction, a kernel does nearly all of the work."""
     program = Program("timeline", True, 0)
     op = program.op("aten::mm", [[30, 10], [10, 10]])
     program.kernel(program.launch(op), "gemm", 30)

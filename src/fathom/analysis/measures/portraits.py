@@ -172,7 +172,7 @@ def _portrait(
         work.flops_a_launch, work.bytes_a_launch, entry.unit,
     )  # fmt: skip
     rows, counted_as = counted
-    known = mean._replace(bytes=None) if entry.divided else mean  # what the kernel itself must move
+    known = mean._replace(bytes=None) if entry.divided else mean  # a share by time is no minimum
     measures, _ = measures_of(KnownValues(rows, facts_of(on, known)))
     roof = levels(measures, mean, on)
     bound, used, reasons = limit(measures, roof)
