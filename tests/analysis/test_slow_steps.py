@@ -15,9 +15,9 @@ from tests.support.running import run_fathom
 PROGRAM = """
 import time, torch
 model = torch.nn.Linear(64, 64)
-for step in range(320):
+for step in range(480):
     model(torch.ones(8, 64)).sum().backward()
-    time.sleep(0.2 if step > 200 and step % 7 == 0 else 0.004)
+    time.sleep(0.2 if step > 200 and step % 12 == 0 else 0.004)
 """
 
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fathom.analysis.entries import COLLECTIVES, WORK, Entry
 from fathom.analysis.results import Device, LedgerRow, OpShape
@@ -141,3 +142,9 @@ def test_the_table_of_ops_names_its_step() -> None:
     """Its times are those of profiled steps, while the ledger beside it is of the clean one."""
     assert "profiled steps, 9.00 ms" in shown([op([[8]], ["float"])], 98)[-1]
     assert "profiled step" not in "".join(shown([op([[8]], ["float"])], 98, None))
+
+
+def test_columns_of_small_rates_do_not_touch() -> None:
+    rates = {"flops_per_s": [2.44e10, 2.7e10, 3.01e10], "bytes_per_s": [9.75e10, 1.1e11, 1.21e11]}
+    (line,) = (line for line in shown([replace(op([[64, 512]], ["float"]), **rates)], 98) if "copy_" in line)
+    assert line.split()[-3:] == ["2.00", "0.0244–0.0301", "97.5–121"]

@@ -343,4 +343,4 @@ def test_a_program_that_ended_before_a_timeline_was_due_is_told_what_to_do(tmp_p
     made.steps(*range(10 * S, 10 * S + 9 * MS, MS))
     examination = examination_of(tmp_path / "s.fathom", made)
     (why,) = (absence.why for absence in examination.abstained if absence.what == "ledger")
-    assert "after 8 steps;" in why and "--settle" in why
+    assert "after 8 complete steps;" in why and "--settle" in why

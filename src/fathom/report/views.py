@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
@@ -18,7 +18,7 @@ from fathom.units import GB
 ROWS = 8
 LEAST = 0.001  # of the step
 TFLOP = 1e12
-_COLUMNS = {"ms": 8, "%": 6, "calls": 6, "median µs": 10, "TFLOP/s": 14, "GB/s": 16}
+_COLUMNS = {"ms": 8, "%": 6, "calls": 6, "median µs": 10, "TFLOP/s": 12, "GB/s": 16}
 
 
 def categories(device: Device, width: int) -> Iterator[Text]:
@@ -37,11 +37,11 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     """Yield the table of ops by input shapes; with `top` None, all rows."""
     if not device.shapes:
         return
-    columns = columns_within(_COLUMNS, width)
+    chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
+    columns = columns_within(_widths(_cells(row, device) for row in chosen), width)
     room = width - sum(columns.values())
     head = "".join(f"{title:>{cells}}" for title, cells in columns.items())
     yield Text(f"{'ops by shape':<{room}}{head}", "dim underline")
-    chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
     labels = [f"  {label}" for label in labelled(device.shapes)[: len(chosen)]]
     often = Counter(units.shorten(label, room - 1) for label in labels)
     for row, label in zip(chosen, labels, strict=True):
@@ -56,6 +56,14 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     if left := len(device.shapes) - len(chosen):
         yield Text(f"  {left} more with --all", "dim")
     yield from of_profiled(device)
+
+
+def _widths(rows: Iterable[list[str]]) -> dict[str, int]:
+    """Return the widths of the columns, wider where a cell needs it: small rates have many digits."""
+    longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(_COLUMNS)
+    return {
+        title: max(cells, most + 1) for (title, cells), most in zip(_COLUMNS.items(), longest, strict=True)
+    }
 
 
 def labelled(rows: Sequence[OpShape]) -> list[str]:
