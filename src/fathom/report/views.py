@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -38,16 +38,15 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     if not device.shapes:
         return
     chosen = device.shapes if top is None else device.shapes[: min(top, ROWS)]
-    columns = columns_within(_widths(_cells(row, device) for row in chosen), width)
+    rows = [_cells(row, device) for row in chosen]
+    columns = columns_within(_widths(rows), width)
     room = width - sum(columns.values())
     head = "".join(f"{title:>{cells}}" for title, cells in columns.items())
     yield Text(f"{'ops by shape':<{room}}{head}", "dim underline")
     labels = [f"  {label}" for label in labelled(device.shapes)[: len(chosen)]]
     often = Counter(units.shorten(label, room - 1) for label in labels)
-    for row, label in zip(chosen, labels, strict=True):
-        cells = "".join(
-            f"{cell:>{n}}" for cell, n in zip(_cells(row, device), columns.values(), strict=False)
-        )
+    for row, label in zip(rows, labels, strict=True):
+        cells = "".join(f"{cell:>{n}}" for cell, n in zip(row, columns.values(), strict=False))
         name = units.shorten(label, room - 1)
         if often[name] > 1:  # the ends distinguish them
             yield Text(units.shorten(label, width))
@@ -58,7 +57,7 @@ def shapes(device: Device, width: int, top: int | None) -> Iterator[Text]:
     yield from of_profiled(device)
 
 
-def _widths(rows: Iterable[list[str]]) -> dict[str, int]:
+def _widths(rows: list[list[str]]) -> dict[str, int]:
     """Return the widths of the columns, wider where a cell needs it: small rates have many digits."""
     longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(_COLUMNS)
     return {

@@ -343,27 +343,29 @@ def compiled_share(rows: pl.DataFrame, launches: float, inputs: float) -> float:
 
 def _inputs(recorded: Recorded) -> float:
     """Return the number of inputs of graphs per step: trained parameters, and the buffers of batch norms."""
-    phase = _with_ops(recorded)
+    phase, steps = _with_ops(recorded)
     ops = recorded.ops.filter(phase=phase)
     gradients, norms = (ops.filter(name=name).height for name in (GRADIENT, BATCH_NORM))
-    return (gradients + BUFFERS * norms) / max(attributed(recorded, phase).height, 1)
+    return (gradients + BUFFERS * norms) / max(steps.height, 1)
 
 
-def _with_ops(recorded: Recorded) -> str:
-    """Return the phase of the steps recorded with ops. An imported trace has no phase but the timeline."""
-    return "timeline" if attributed(recorded).is_empty() else "attribution"
+def _with_ops(recorded: Recorded) -> tuple[str, pl.DataFrame]:
+    """Return the phase that records ops and its complete steps. Imported traces have only the timeline."""
+    steps = attributed(recorded)
+    if steps.is_empty():
+        return "timeline", attributed(recorded, "timeline")
+    return "attribution", steps
 
 
 def attributed(recorded: Recorded, phase: str = "attribution") -> pl.DataFrame:
-    """Return the complete steps of the phase that records ops."""
+    """Return the complete steps of a phase."""
     steps = recorded.rows("steps").filter(phase=phase).collect()
     return steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
 
 
 def _optimizer_share(recorded: Recorded) -> float:
     """Return the optimizer's share of host time in steps recorded with ops, which are host-bound."""
-    phase = _with_ops(recorded)
-    complete = attributed(recorded, phase)
+    phase, complete = _with_ops(recorded)
     regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER_REGION), phase=phase)
     took = covered(
         of_rows(regions.drop_nulls("end_ns")), complete["mark_ns"].to_numpy(), complete["end_ns"].to_numpy()
