@@ -145,7 +145,8 @@ def record_one(program: Program, options: argparse.Namespace) -> bool:
 def score(options: argparse.Namespace) -> int:
     """Examine the recordings of the programs, write the figures, print a table."""
     rows = [scored(archive) for archive in archives(options.folders)]
-    result = summary([row for row in rows if row is not None])
+    kept = json.loads(RESULT.read_text())["rows"] if options.add else []
+    result = summary(kept + [row for row in rows if row is not None])
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))
     return 0
@@ -317,6 +318,8 @@ def main() -> None:
         sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
         sub.set_defaults(command=command)
         sub.add_argument("folders", type=Path, nargs="+")
+        if command is score:
+            sub.add_argument("--add", action="store_true", help="to the rows that are kept")
     sub = commands.add_parser("record", help=(record.__doc__ or "").splitlines()[0])
     sub.set_defaults(command=record)
     sub.add_argument("folder", type=Path)
