@@ -247,6 +247,21 @@ def test_a_step_that_differs_elsewhere_is_joined_kernel_by_kernel() -> None:
     assert result["logging"]["why"] == "launched outside any recorded op"
 
 
+@pytest.mark.parametrize(("lasts", "known"), [(10_000, True), (11_000, True), (30_000, False)])
+def test_in_a_step_of_other_sizes_a_kernel_is_joined_only_if_it_takes_as_long(
+    lasts: int, known: bool
+) -> None:
+    timeline, attribution = burst("timeline"), burst("attribution")
+    for program, time, grid in ((attribution, 10_000, "30x1x1"), (timeline, lasts, "90x1x1")):
+        program.kernel(program.launch(program.op("aten::mm", [[30, 10], [10, 10]])), "gemm", time)
+        program.kernel(program.launch(program.op("aten::relu", [[30, 10]])), "relu", grid=grid)
+        program.mark()
+    result = by_family(join(timeline.tables(), attribution.tables()))
+    assert result["gemm"]["flops"] == (flops(30) if known else None)
+    assert result["gemm"]["why"] == ("" if known else "steps with shapes had inputs of other sizes")
+    assert result["relu"]["bytes"] is None
+
+
 def test_without_shapes_anywhere_it_says_so() -> None:
     row = by_family(burst("timeline", [30]).tables())["gemm"]
     assert row["flops"] is None

@@ -103,7 +103,7 @@ def step(number: int, phase: str, burst: int, mark: int, end: int) -> dict[str, 
 
 
 def made(launches: list[tuple[Any, ...]], ops: list[tuple[Any, ...]]) -> dict[str, pl.DataFrame]:
-    """launches: phase, burst, correlation, thread, start, end, op, kernel."""
+    """launches: phase, burst, correlation, thread, start, end, op, kernel, perhaps grid and duration."""
     where = ("phase", "burst", "correlation", "thread", "start_ns", "end_ns", "op")
     calls = [dict(zip(where, launch, strict=False), api="cudaLaunchKernel") for launch in launches]
     work = [
@@ -114,8 +114,9 @@ def made(launches: list[tuple[Any, ...]], ops: list[tuple[Any, ...]]) -> dict[st
             "name": launch[7],
             "kind": "compute",
         }
-        | {"start_ns": launch[5], "end_ns": launch[5] + 1, "grid": "1x1x1", "block": "1x1x1"}
+        | {"start_ns": launch[5], "end_ns": launch[5] + lasts, "grid": grid, "block": "1x1x1"}
         for launch in launches
+        for grid, lasts in [launch[8:] or ("1x1x1", 1)]
     ]
     columns = ("id", "parent", "thread", "name", "start_ns", "end_ns")
     rows = [dict(zip(columns, item, strict=True), kind="op", phase="attribution", burst=9) for item in ops]
@@ -160,3 +161,22 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
     assert [names.get(op) for op in calls["op"]] == ["aten::a", "aten::b", None, "aten::c"]
     assert calls["thread"].to_list() == [7, 7, 7, 8]
     assert result.filter(name="aten::part")["parent"].item() == result.filter(name="aten::c")["id"].item()
+
+
+@pytest.mark.parametrize(("lasts", "kept"), [(10_000, True), (11_000, True), (30_000, False)])
+def test_in_a_step_of_other_sizes_shapes_are_kept_where_the_work_takes_as_long(
+    lasts: int, kept: bool
+) -> None:
+    launches = [
+        ("attribution", 9, 1, 7, 1100, 1120, 90, "a", "1x1x1", 10_000),
+        ("attribution", 9, 2, 7, 1300, 1320, 91, "b", "30x1x1", 10_000),
+        ("timeline", 4, 1, 7, 50, 60, None, "a", "1x1x1", lasts),
+        ("timeline", 4, 2, 7, 160, 170, None, "b", "90x1x1", 10_000),
+    ]
+    ops = [(90, None, 7, "aten::a", 1090, 1130), (91, None, 7, "aten::b", 1210, 1330)]
+    tables = made(launches, ops)
+    tables["ops"] = tables["ops"].with_columns(shapes=pl.lit("[[2]]"))
+    steps = pl.DataFrame([step(0, "timeline", 4, 0, 300), step(9, "attribution", 9, 1000, 1600)])
+    placed = placing.place(tables, steps.with_columns(parent=pl.lit(None, pl.Int64)))
+    shapes = dict(placed.tables["ops"].filter("inferred").select("name", "shapes").iter_rows())
+    assert (placed.matched, shapes) == (2, {"aten::a": "[[2]]" if kept else None, "aten::b": None})

@@ -3,6 +3,8 @@
 Steps run from mark to mark. The first match is of complete steps: the same kernels with the same launch
 shapes, launched in the same order on each thread. If no step matches completely, the k-th of n launches of a
 kernel matches a step that also has n of them. A position is ambiguous if steps have different shapes there.
+Kernels with other launch shapes show that a step's inputs have other sizes. There, kernels with equal launch
+shapes match only if they take as long, because they may have other sizes too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ _MARK = rf"^fathom\.mark#|{STEPS}"
 _KERNEL = ["name", "grid", "block"]
 UNMATCHED = "no step recorded with shapes has this kernel at this place"
 AMBIGUOUS = "steps with the same kernels had different shapes"
+RESIZED = "steps with shapes had inputs of other sizes"
+_OTHERS = 0.05  # of a step's kernels, with another launch shape than in all steps with shapes
+_SCATTER, _SCATTER_NS = 0.15, 1000  # by which durations of work of one size differ
 PARTIAL = "only some kernels of the op were matched"
 
 
@@ -46,7 +51,22 @@ def owners(
     matched = matched.with_columns(
         owner=pl.coalesce("exact", "owner"), alike=pl.coalesce("exact_alike", "alike")
     )
-    return _complete(matched, model)
+    return _complete(_with_sizes(matched, model), model)
+
+
+def _with_sizes(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
+    """Return the matches with a mask `resized`: matched by kernel, in a step with inputs of other sizes."""
+    of_kernel = ["thread", "key", "n"]
+    lasts = model.group_by("instance", *of_kernel).agg(pl.col("lasts").sum())
+    usual = lasts.group_by(of_kernel).agg(usual=pl.col("lasts").median())
+    other = pl.col("owner").is_null() & pl.col("named").is_in(model["named"].unique().implode())
+    now = pl.col("lasts").sum().over("instance", *of_kernel)
+    scatter = pl.max_horizontal(_SCATTER * pl.col("usual"), _SCATTER_NS * pl.col("n"))
+    return matched.join(usual, on=of_kernel, how="left", nulls_equal=True).with_columns(
+        resized=pl.col("exact").is_null()
+        & (other.mean().over("instance") > _OTHERS)
+        & ((now - pl.col("usual")).abs() > scatter)
+    )
 
 
 def _places(
@@ -55,7 +75,7 @@ def _places(
     """Return each kernel's step (`instance`), place in it, and number k of n launches of the same kernel."""
     calls = launches.select("thread", called="start_ns").with_row_index("launch")
     frame = (
-        kernels.select("phase", "burst", "start_ns", *_KERNEL)
+        kernels.select("phase", "burst", "start_ns", "end_ns", *_KERNEL)
         .with_row_index("kernel")
         .with_columns(
             pl.col("kernel").cast(pl.Int64),
@@ -63,10 +83,12 @@ def _places(
             owner=pl.Series(owner),
             wanted=pl.Series(where),
             key=pl.struct(_KERNEL).hash(),
+            named=pl.col("name").hash(),
+            lasts=pl.col("end_ns") - pl.col("start_ns"),
         )
         .join(calls.with_columns(pl.col("launch").cast(pl.Int64)), on="launch", how="left")
         .with_columns(called=pl.coalesce("called", "start_ns"))
-        .drop(_KERNEL)
+        .drop(*_KERNEL, "end_ns")
     )
     step = np.searchsorted(marks, frame["called"].to_numpy(), side="right")
     step_key = ["phase", "burst", "step"]
@@ -106,13 +128,15 @@ def _complete(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
     """Return the matches without ambiguous ones, and without ops that have unmatched kernels."""
     sizes = model.group_by("owner").agg(size=pl.len())
     matched = matched.join(sizes, on="owner", how="left").with_columns(
-        same=pl.len().over("instance", "owner") == pl.col("size")
+        same=(~pl.col("resized")).sum().over("instance", "owner") == pl.col("size")
     )
     why = (
         pl.when(pl.col("owner").is_null())
         .then(pl.lit(UNMATCHED))
         .when(pl.col("alike") > 1)
         .then(pl.lit(AMBIGUOUS))
+        .when("resized")
+        .then(pl.lit(RESIZED))
         .when(~pl.col("same"))
         .then(pl.lit(PARTIAL))
     )

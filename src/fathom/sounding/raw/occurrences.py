@@ -14,6 +14,7 @@ Pairs = np.ndarray  # rows of (position in the first, position in the second), a
 LEAST_RUN = 2  # shorter matches between differing launches are chance
 _WAITS = r"^(cuda|hip|cu)(Device|Stream|Ctx)Synchronize"
 _KEY = ["phase", "burst", "correlation"]
+_COLUMNS = ("code", "named", "row", "start_ns", "end_ns", "work_ns")
 
 
 @dataclass
@@ -21,7 +22,8 @@ class Occurrence:
     """One step, with arrays over its calls that launched device work or waited for it, in order.
 
     `codes` are equal numbers for equal work with equal launch shape, in all steps. `names` are equal for
-    kernels of equal name. `rows` are indices into the table of launches. `starts` and `ends` are times in ns.
+    kernels of equal name. `rows` are indices into the table of launches. `starts` and `ends` are times in ns,
+    `works` the durations of the device work.
     """
 
     phase: str
@@ -34,6 +36,7 @@ class Occurrence:
     rows: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    works: np.ndarray
 
 
 def occurrences(tables: dict[str, pl.DataFrame], steps: pl.DataFrame) -> list[Occurrence]:
@@ -44,14 +47,17 @@ def occurrences(tables: dict[str, pl.DataFrame], steps: pl.DataFrame) -> list[Oc
     for step in steps.select("phase", "burst", "kind", "mark_ns", "end_ns").iter_rows(named=True):
         rows = by_burst.get((step["phase"], step["burst"]), pieces.clear())
         rows = rows.filter(pl.col("start_ns") >= step["mark_ns"], pl.col("start_ns") < step["end_ns"])
-        columns = (rows[name].to_numpy() for name in ("code", "named", "row", "start_ns", "end_ns"))
+        columns = (rows[name].to_numpy() for name in _COLUMNS)
         bounds = step["mark_ns"], step["end_ns"]
         result.append(Occurrence(step["phase"], step["burst"], step["kind"], *bounds, *columns))
     return result
 
 
 def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls in order: phase, burst, row, start_ns, end_ns, code, and named (code of the name)."""
+    """Return the calls in order.
+
+    Columns: phase, burst, row, start_ns, end_ns, code, named (code of the name), work_ns.
+    """
     bursts = steps.select("phase", "burst").unique()
     calls = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     calls = calls.drop_nulls("correlation").join(bursts, on=["phase", "burst"], how="semi")
@@ -59,7 +65,8 @@ def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) 
     work = work.with_columns(
         code=pl.struct("kind", "name", "grid", "block").hash(), named=pl.col("name").hash()
     )
-    what = work.group_by(_KEY).agg(_all_of_it("code"), _all_of_it("named"))
+    lasts = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("work_ns")
+    what = work.group_by(_KEY).agg(_all_of_it("code"), _all_of_it("named"), lasts)
     waits = pl.col("code").is_null() & pl.col("api").str.contains(_WAITS)
     joined = calls.join(what, on=_KEY, how="left").with_columns(
         pl.when(waits).then(pl.lit(0, pl.UInt64)).otherwise(name).alias(name) for name in ("code", "named")

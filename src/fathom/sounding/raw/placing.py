@@ -18,7 +18,8 @@ from fathom.sounding.schema import IDS_PER_BURST
 
 TIMELINES = ("timeline", "slow")
 _NONE = -1
-_ALIKE = 0.5  # share of a step's launches; if fewer match, match kernels by name without launch shape
+_RESIZED = 0.05  # share of a step's launches with another launch shape: its inputs have other sizes
+_SCATTER, _SCATTER_NS = 0.15, 1000  # by which durations of work of one size differ
 _SHAPES = ("shapes", "dtypes", "values")
 Tables = dict[str, pl.DataFrame]
 
@@ -73,11 +74,9 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
         chosen = _chosen(step, known)
         if chosen is None:
             continue
-        pairs, shaped = _paired(known[chosen], step)
+        pairs, sized = _paired(known[chosen], step)
         first = step.burst * IDS_PER_BURST + made.get(step.burst, 0)
-        frame, links, count = models[chosen].placed(step, pairs, first)
-        if not shaped:
-            frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in _SHAPES)
+        frame, links, count = models[chosen].placed(step, pairs, sized, first)
         made[step.burst] = made.get(step.burst, 0) + frame.height
         placed.matched += count
         added.append(frame)
@@ -104,16 +103,30 @@ def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
     return None if best is None else rows[best]
 
 
-def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, bool]:
-    """Return pairs of matching launches, and whether their launch shapes are equal too.
+def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, np.ndarray]:
+    """Return pairs of matching launches, and a mask of those whose work has the same size.
 
-    If they are not, the recorded shapes of the ops do not apply.
+    Other launch shapes show that a step's inputs have other sizes. A kernel's launch shape may be equal
+    nevertheless; then its duration shows the other size.
     """
     pairs = matching_pairs(known.codes, step.codes)
-    if len(pairs) >= _ALIKE * len(step.codes):
-        return pairs, True
-    named = matching_pairs(known.names, step.names)
-    return (named, False) if len(named) > len(pairs) else (pairs, True)
+    named = pairs if len(pairs) == len(step.codes) else matching_pairs(known.names, step.names)
+    if len(named) - len(pairs) <= _RESIZED * len(step.codes):
+        return pairs, np.ones(len(pairs), bool)
+    return named, _of_one_size(known, step, named)
+
+
+def _of_one_size(known: Occurrence, step: Occurrence, pairs: Pairs) -> np.ndarray:
+    """Return a mask of the pairs with equal launch shape whose kernels take as long in both steps, summed."""
+    ours, theirs = pairs.T
+    same = known.codes[ours] == step.codes[theirs]
+    kernels, group = np.unique(known.codes[ours], return_inverse=True)
+    counts, before, now = (
+        np.bincount(group, np.where(same, weights, 0), len(kernels))
+        for weights in (np.ones(len(pairs)), known.works[ours], step.works[theirs])
+    )
+    near = np.abs(now - before) <= np.maximum(_SCATTER * before, _SCATTER_NS * counts)
+    return near[group] & same
 
 
 def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
@@ -147,14 +160,18 @@ class _Model:
         parent, owner = (np.array(column, np.int64).reshape(-1) for column in rows)
         return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
 
-    def placed(self, step: Occurrence, pairs: Pairs, first: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+    def placed(
+        self, step: Occurrence, pairs: Pairs, sized: np.ndarray, first: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
         """Return the ops for `step`, with ids from `first` on, links, and the number of launches with an op.
 
-        Links are new columns for the launches of `step`: row, new_op, new_thread, new_api.
+        Ops keep their shapes if all of their pairs are in the mask `sized`. Links are new columns for the
+        launches of `step`: row, new_op, new_thread, new_api.
         """
         keep = self._kept(pairs[:, 0])
         ids = np.where(keep, first + np.cumsum(keep) - 1, _NONE)
         parent = self._climbed(self.parent, keep)
+        shaped = pl.lit(self._shaped(pairs, sized))
         times = [self._moved(self.ops[name].to_numpy(), step, pairs) for name in ("start_ns", "end_ns")]
         frame = self.ops.with_columns(
             id=pl.Series(ids, dtype=pl.Int64),
@@ -164,6 +181,7 @@ class _Model:
             inferred=pl.lit(True),
             phase=pl.lit(step.phase),
             burst=pl.lit(step.burst, pl.Int32),
+            **{name: pl.when(shaped).then(name) for name in _SHAPES},
         ).filter(pl.Series(keep))
         owner = self._climbed(self.owner, keep)[pairs[:, 0]]
         links = self.launches[pairs[:, 0]].select(
@@ -179,6 +197,13 @@ class _Model:
         every = self._within(np.arange(len(self.owner)))
         matches = self._within(matched)
         return (matches > 0) | ((every == 0) & ~self._in_hole(matched))
+
+    def _shaped(self, pairs: Pairs, sized: np.ndarray) -> pl.Series:
+        """Return a mask of the ops whose shapes apply."""
+        if sized.all():
+            return pl.Series(np.ones(len(self.parent), bool))
+        matches = self._within(pairs[:, 0])
+        return pl.Series((matches > 0) & (self._within(pairs[sized, 0]) == matches))
 
     def _within(self, pieces: np.ndarray) -> np.ndarray:
         """Return how many of these launches each op made, itself or through nested ops."""
