@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
+SOURCE = Path(__file__).parents[2] / "src"
 SERVER = Path(__file__).with_name("warm_server.py")
 STACKS = signal.SIGRTMAX  # a program prints its stacks
 TORCH, DYNAMO = "torch", "torch._dynamo"
@@ -94,7 +95,7 @@ class _Server:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, str(SERVER), str(theirs.fileno()), *imported],
-                env=clean,
+                env={**clean, "PYTHONPATH": str(SOURCE)},  # not the installed one, in another worktree
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
