@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from fathom.analysis.compare import Cause, Change, SoundingComparison, compare, leading
@@ -62,6 +63,14 @@ def test_work_that_moved_the_other_way_does_not_lead():
     assert led(change("aten::mm", 3.0), change("aten::add", -4.0)).startswith("Most of it: aten::add -4 ms")
     offset = led(change("aten::mm", 3.0), change("aten::mm", -3.5), change("aten::add", -1.0))
     assert offset.startswith("Most of it: aten::add -1 ms")
+
+
+def test_a_small_certain_part_of_a_change_is_not_said_to_be_its_largest():
+    noise = [msgspec.structs.replace(change(f"aten::op{n}", -1.0), moved=False) for n in range(5)]
+    text = led(change("aten::mul", -0.1), *noise)
+    assert text == "Most of it is within the noise of single entries. Beyond noise: aten::mul -0.1 ms."
+    many = [change(f"aten::op{n}", -0.4) for n in range(12)]
+    assert led(change("aten::mul", -0.41), *many).startswith("Largest part: aten::mul -0.41 ms")
 
 
 def test_fused_attention_of_one_side_is_named():

@@ -120,6 +120,8 @@ def test_the_report_tells_the_kinds_and_each_is_diagnosed(decoding: fathom.Sound
 def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Sounding, tmp_path: Path) -> None:
     done = run_fathom("report", decoding.path, "--kind", "prefill", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["step"]["kind"] == "prefill"
+    listed = run_fathom("findings", decoding.path, "--kind", "prefill", "--json", cwd=tmp_path)
+    assert json.loads(listed.stdout) == json.loads(done.stdout)["findings"]
     wrong = run_fathom("report", decoding.path, "--kind", "train", cwd=tmp_path)
     assert (
         wrong.returncode == 2

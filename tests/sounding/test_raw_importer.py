@@ -406,7 +406,7 @@ def test_a_recorded_training_has_windows_with_work_in_them(tmp_path):
     store = import_raw(run.folder)
     steps = store.table("steps").filter(phase="timeline").collect()
     ops = store.table("ops").filter(phase="timeline").collect()
-    assert len(steps) == 10 and store.manifest.ranks[0].clock_error_ns < 100_000
+    assert len(steps) == 10 and store.manifest.ranks[0].clock_error_ns < 5_000_000
     for row in steps.iter_rows(named=True):
         inside = ops.filter(pl.col("start_ns").is_between(row["mark_ns"], row["end_ns"]), burst=row["burst"])
         assert inside.filter(pl.col("name") == "aten::linear").height == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer import Option
 
-from fathom.cli.console import Machine, Price, SoundingPath, examples, write_json
+from fathom.cli.console import Machine, Price, SoundingPath, StepKind, examples, write_json
 
 EXAMPLES = examples(
     "fathom findings train.fathom",
@@ -21,6 +21,7 @@ def findings(
         "--leads",
         help="Only headroom: kernel families far below their ceilings, without a known cause.",
     ),
+    kind: StepKind = None,
     machine: Machine = None,
     price: Price = None,
 ) -> None:
@@ -28,7 +29,7 @@ def findings(
     from fathom.api import open
     from fathom.report import basis, none, print_causes, print_findings, print_leads
 
-    examination = open(sounding, machine=machine).examine(price=price)
+    examination = open(sounding, machine=machine).examine(kind, price)
     on_requests = examination.serving.findings if examination.serving else []
     if json:
         write_json(examination.leads if leads else [*on_requests, *examination.findings])

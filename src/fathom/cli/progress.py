@@ -111,7 +111,7 @@ def _lines() -> Callable[[str], None]:
 
 
 def measured(plan: MeasurementPlan) -> tuple[list[Ceiling], list[Missing]]:
-    """Measure `plan` with a bar on standard error, if that is a terminal."""
+    """Measure `plan` with a bar on standard error, or with occasional lines if that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
@@ -119,7 +119,7 @@ def measured(plan: MeasurementPlan) -> tuple[list[Ceiling], list[Missing]]:
     from fathom import gauges
 
     columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    console = Console(stderr=True)
+    console, quiet = Console(stderr=True), _lines()
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=gauges.seconds(plan), left="")
 
@@ -127,5 +127,7 @@ def measured(plan: MeasurementPlan) -> tuple[list[Ceiling], list[Missing]]:
             where = "" if now.device is None else f" on GPU {now.device}"
             left = f"about {max(now.total_s - now.done_s, 1):.0f} s left"
             bar.update(task, description=now.name + where, completed=now.done_s, left=left)
+            if not console.is_terminal:
+                quiet(f"measuring {now.name}{where}, {left}")
 
         return gauges.measure(plan, show)

@@ -111,7 +111,7 @@ def _sum(communication: Communication) -> str:
     slowed = communication.slowed_ms
     beside = f"; compute takes {units.duration(slowed)} longer beside it than alone"
     return (
-        f"{total} of communication per step, {units.duration(communication.overlapped_ms)} "
+        f"{total} of communication per profiled step, {units.duration(communication.overlapped_ms)} "
         f"({100 * communication.overlap:.0f} %) overlaps with compute, {exposed} is exposed"
         f"{beside if slowed >= SLOWED * communication.compute_ms else ''}{ceilings}"
     )

@@ -61,6 +61,12 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
         yield from (Text(f"    {line}", "dim") for line in _below(finding, width - 4, noun))
     if len(findings) > SHOWN:
         yield Text(f"  and {len(findings) - SHOWN} more: fathom findings SOUNDING", "dim")
+    yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(not_added(findings), width - 2))
+
+
+def not_added(findings: Iterable[Finding]) -> str:
+    """Return the sentence that gains do not add up; "" for fewer than two of them."""
+    return ALONE if sum(finding.gain_ms is not None for finding in findings) > 1 else ""
 
 
 def _below(finding: Finding, width: int, noun: str) -> list[str]:
@@ -102,8 +108,8 @@ def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], of: str, 
         yield from _full(finding, of, width)
     if not findings:
         yield Text(none)
-    if sum(finding.gain_ms is not None for finding in findings) > 1:
-        yield from (Text(), Text(ALONE, "dim"))
+    if said := not_added(findings):
+        yield from (Text(), Text(said, "dim"))
     yield from leads.every(far, width)
 
 

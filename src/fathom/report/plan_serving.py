@@ -146,7 +146,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
     yield Text("")
     yield _headings(
         f"{'fleets ' + plan.searched:<32}{'GPUs':>5}{'TTFT':>10}{'TPOT':>10}{'met':>8}{'tokens/s/GPU':>14}"
-        f"{'$/h':>8}{'kW':>8}"
+        f"{'$/h':>8}{'rated kW':>10}"
     )
     for row in plan.choices:
         share = f"{100 * row.within_limits:.1f} %" if plan.searched == "within the limits" else units.MISSING
@@ -154,7 +154,7 @@ def _choices(plan: ServingPlan) -> Iterator[Text]:
         ttft = _seconds(row.ttft_s) if row.keeps_up else "grows"
         yield Text(
             f"{fleet_words(row):<32}{row.gpus:>5}{ttft:>10}{_seconds(row.tpot_s):>10}{share:>8}"
-            f"{row.output_rate / row.gpus:>14,.0f}{price:>8}{row.watts / 1e3:>8.1f}"
+            f"{row.output_rate / row.gpus:>14,.0f}{price:>8}{row.watts / 1e3:>10.1f}"
         )
 
 

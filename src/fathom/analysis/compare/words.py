@@ -13,6 +13,7 @@ from fathom.analysis.work.classes import class_of
 from fathom.units import NS_PER_MS
 
 NAMED = 2  # ops or kernels of one kind in a sentence; others are counted
+MOST, LITTLE = 0.5, 0.1  # of the step's change
 LONG = 36  # letters of a kernel's name in a sentence
 ATTENTION = "attention"
 
@@ -68,9 +69,16 @@ def leading(result: SoundingComparison) -> str:
         return ""
     lead = "Moved most"
     if result.verdict in ("faster", "slower"):
-        lead = "Most of it" if 2 * moved / result.change_ns > 1 else "Largest part"
+        lead = _lead(moved / result.change_ns, _sum(result.moved) / result.change_ns)
     text = f"{lead}: {name} {moved / NS_PER_MS:+.3g} ms{cause_of(*changes)}."
     return f"{text} {_only_fused(result.entries)}".rstrip()
+
+
+def _lead(share: float, certain: float) -> str:
+    """Return the words before the work that moved most: its share of the change, and that of all of it."""
+    if share < LITTLE and certain < MOST:
+        return "Most of it is within the noise of single entries. Beyond noise"
+    return "Most of it" if share > MOST else "Largest part"
 
 
 def _sum(changes: Iterable[Change]) -> int:

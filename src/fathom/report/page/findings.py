@@ -19,7 +19,7 @@ def section(recording: Recording) -> Section:
         {
             "cards": [_card(finding, basis(result.step), recording.noun) for finding in result.findings],
             "none": findings.none(result),
-            "alone": findings.ALONE if sum(f.gain_ms is not None for f in result.findings) > 1 else "",
+            "alone": findings.not_added(result.findings),
             "leads": [_lead(lead) for lead in result.leads],
             "follows": leads.follows(result.leads).capitalize() if result.leads else "",
         },
