@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         _share_worker(item)
         turns[module] = min(turns.get(module, 2), _turn(item))
     items.sort(key=lambda item: turns[item.getparent(pytest.Module)])
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests out of garbage collections, each of which would look through all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:

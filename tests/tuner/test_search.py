@@ -141,6 +141,11 @@ def test_ablation_and_search_decide_which_settings_stay(
     assert Gains({"a": gain}, {"a": error}, {"a": effect} if effect else {}).pays("a") == kept
 
 
+def test_a_gain_is_the_weighted_mean_of_ablation_and_search() -> None:
+    gains = Gains({"a": 0.05, "b": 0.1}, {"a": 0.02, "b": 0.02}, {"a": Effect(-0.08, 0.01)})
+    assert gains.combined == pytest.approx({"a": (0.05 / 4 + 0.08) / (1 / 4 + 1), "b": 0.1})
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_effects_are_those_of_the_program_although_some_runs_were_disturbed(seed: int) -> None:
     draw, scatter = random.Random(seed), 0.02

@@ -42,15 +42,24 @@ class Gains:
     errors: dict[str, float] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
 
+    @property
+    def combined(self) -> dict[str, float]:
+        """The means of gains and effects, weighted by their standard errors."""
+        return {knob: self._combined(knob)[0] for knob in self.logs}
+
     def pays(self, knob: str) -> bool:
         """Return whether a setting gains enough to be kept: of many that do nothing, some look useful."""
         if knob not in self.logs:
             return True
+        log, error = self._combined(knob)
+        return log >= max(-math.log(1 - WORTH), CLEARLY * error)
+
+    def _combined(self, knob: str) -> tuple[float, float]:
         log, weight = self.logs[knob], max(self.errors[knob], LEAST_ERROR) ** -2
         if effect := self.effects.get(knob):
             more = effect.error**-2
             log, weight = (log * weight - effect.log * more) / (weight + more), weight + more
-        return log >= max(-math.log(1 - WORTH), CLEARLY * weight**-0.5)
+        return log, weight**-0.5
 
 
 def trial_of(search: Search, choice: Choice) -> Trial:
@@ -119,7 +128,7 @@ def _without_each(search: Search, beside: Paired, choice: Choice) -> list[Outcom
 
 def kept(choice: Choice, gains: Gains) -> Choice:
     """Return the settings that gain something; the best one if none does for itself."""
-    logs = gains.logs
+    logs = gains.combined
     rest = {knob: value for knob, value in choice.items() if gains.pays(knob)}
     best = max(logs, key=lambda knob: logs[knob], default=None)
     return rest or ({best: choice[best]} if best else choice)

@@ -21,7 +21,7 @@ class Setting(msgspec.Struct):
     """One setting of the result. Gains are shares of the step time that it saves.
 
     `predicted` comes from `source`: findings, account (the shares of the step's work), or unknown, with None.
-    `realised` is measured by taking the setting out again.
+    `realised` is measured by taking the setting out again, and with it in all candidates of the search.
     """
 
     knob: str

@@ -32,7 +32,7 @@ def share_of(log: float | None) -> float | None:
 def settings_of(
     search: Search, choice: Choice, gains: Mapping[str, float], verdict: Verdict | None
 ) -> Iterator[Setting]:
-    """Yield the settings of a choice; `gains` are logarithms of what each gained when it was taken out."""
+    """Yield the settings of a choice; `gains` are logarithms of what each gained."""
     for knob, value in search.values(choice):
         prior = search.known[knob.id]
         alone = 1 - verdict.ratio if len(choice) == 1 and verdict and verdict.ratio else None

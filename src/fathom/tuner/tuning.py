@@ -259,7 +259,7 @@ class _Tuning:
             self._remember(f"proving {label_of(choice)}")
             verdict = self._proof(choice)
             if verdict.verdict == FASTER:
-                return self._tuned(choice, gains.logs, verdict, finalist.choice, unproven)
+                return self._tuned(choice, gains.combined, verdict, finalist.choice, unproven)
             unproven.append(
                 self.search.row_of(Measured(choice, finalist.logs, verdict.verdict, reasons(verdict)))
             )
