@@ -267,6 +267,14 @@ def test_time_outside_operations_is_that_of_the_ledger_where_a_loop_of_operation
     assert verdict.finding == "host-element-loop"
 
 
+@pytest.mark.parametrize(("name", "bound"), [("cpu", "host"), ("cuda:0", "launch")])
+def test_python_that_compiling_saves_is_launching_on_a_gpu_alone(name, bound):
+    rows = [LedgerRow("idle: python", "main (a.py:3)", 60.0), LedgerRow("ops", "aten::mm", 40.0)]
+    result = finding("framework-not-compiled", ("idle: python", "main (a.py:3)", 50.0), gain=50.0)
+    verdict, _ = verdict_of(Device(0, name, [], 100.0, rows, None), result)
+    assert (verdict.bound, verdict.explained_by) == (bound, ["framework-not-compiled"])
+
+
 def test_a_gpu_that_waits_for_python_and_launches_waits_for_the_host():
     rows = LedgerRow("idle: python", "", 40.0), LedgerRow("idle: launch latency", "", 35.0)
     verdict, _ = verdict_of(device(*rows, LedgerRow("compute", "add 8·128", 25.0, 25.0, bound="hbm")))

@@ -150,15 +150,15 @@ def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], fl
     wanted = known.claims.get((row.entry, row.detail), [])
     total = sum(ms for _, ms in wanted)
     share = min(1.0, most / total) if total > 0 else 0.0
-    pieces = [_of_finding(row, finding, ms * share) for finding, ms in wanted]
+    pieces = [_of_finding(row, finding, ms * share, known) for finding, ms in wanted]
     left = most - total * share
     return pieces, left if left > ROUNDING * most else 0.0
 
 
-def _of_finding(row: LedgerRow, finding: Finding, ms: float) -> Piece:
+def _of_finding(row: LedgerRow, finding: Finding, ms: float, known: Known) -> Piece:
     kind = kinds().get(finding.id)
     stage = STAGES.get(kind.account if kind else "", _stage(row))
-    return Piece(finding.title, f"finding {finding.id}", _bound_of_claim(row, finding), stage, ms)
+    return Piece(finding.title, f"finding {finding.id}", _bound_of_claim(row, finding, known), stage, ms)
 
 
 def _stage(row: LedgerRow) -> int:
@@ -167,11 +167,12 @@ def _stage(row: LedgerRow) -> int:
     return COMMUNICATION if row.entry in COLLECTIVES else COPY if row.entry == Entry.COPY else IDLE
 
 
-def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
+def _bound_of_claim(row: LedgerRow, finding: Finding, known: Known) -> str:
     """Return the kind's bound that fits the row; work has a bound on the device, waits do not.
 
     Work of an unknown bound takes the kind's, and "host", which is time outside work, only if the kind has no
-    other: a rank that is late because of its host has nothing else.
+    other: a rank that is late because of its host has nothing else. A processor launches nothing, so time
+    outside its operations is the host's.
     """
     kind, own = kinds().get(finding.id), _bound(row)
     on_device = row.entry in WORK
@@ -179,7 +180,8 @@ def _bound_of_claim(row: LedgerRow, finding: Finding) -> str:
     keeps = own in suiting and not cause_of(row.entry)
     if own == "unknown" and not suiting and kind and kind.bound:
         return next((bound for bound in kind.bound if bound != "host"), kind.bound[0])
-    return own if keeps or not suiting else suiting[0]
+    bound = own if keeps or not suiting else suiting[0]
+    return own if bound == "launch" and known.on_processor and not on_device else bound
 
 
 def _bound(row: LedgerRow) -> str:
