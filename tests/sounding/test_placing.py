@@ -86,6 +86,28 @@ def test_pairs_are_equal_and_in_order(item: list[int], other: list[int]) -> None
         assert len(result) == len(item)
 
 
+def longest(first: list[int], other: list[int]) -> int:
+    """The length of a longest common subsequence, from its definition."""
+    row = [0] * (len(other) + 1)
+    for code in first:
+        above, row = row, [0]
+        for place, same in enumerate(other):
+            row.append(above[place] + 1 if same == code else max(above[place + 1], row[place]))
+    return row[-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(CODES, CODES, st.integers(0, 4))
+def test_as_many_launches_as_possible_are_paired(first: list[int], other: list[int], reach: int) -> None:
+    arrays = np.array(first, np.int64), np.array(other, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(occurrences, "LEAST_RUN", 1)
+        assert len(occurrences.matching_pairs(*arrays)) == longest(first, other)
+        patch.setattr(occurrences, "REACH", reach)  # pairs that are moved by more are left out
+        near = occurrences.matching_pairs(*arrays)
+    assert (arrays[0][near[:, 0]] == arrays[1][near[:, 1]]).all() and (np.diff(near, axis=0) > 0).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(CODES, st.integers(0, 24), st.lists(st.integers(10, 14), min_size=1, max_size=5))
 def test_what_is_put_in_between_stays_alone(codes: list[int], at: int, strange: list[int]) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 import numpy as np
 import polars as pl
 
 Pairs = np.ndarray  # rows of (position in the first, position in the second), ascending in both
 LEAST_RUN = 2  # shorter matches between differing launches are chance
+REACH = 2000  # launches by which equal ones may be moved
+CELLS = 40_000_000  # of the search, of four bytes each: long sequences have a shorter reach
 _WAITS = r"^(cuda|hip|cu)(Device|Stream|Ctx)Synchronize"
+_NOTHING = -1
 _KEY = ["phase", "burst", "correlation"]
 _COLUMNS = ("code", "named", "row", "start_ns", "end_ns", "work_ns")
 
@@ -91,11 +93,54 @@ def matching_pairs(first: np.ndarray, other: np.ndarray) -> Pairs:
     head = _alike(first[:short], other[:short])
     rest = short - head
     tail = _alike(first[len(first) - rest :][::-1], other[len(other) - rest :][::-1])
-    middle = (first[head : len(first) - tail].tolist(), other[head : len(other) - tail].tolist())
-    blocks = SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks()
-    matches = [(head + a, head + b, size) for a, b, size in blocks if size >= LEAST_RUN]
-    stretches = [(0, 0, head), *matches, (len(first) - tail, len(other) - tail, tail)]
-    return np.concatenate([_steps(*stretch) for stretch in stretches])
+    middle = _common(first[head : len(first) - tail], other[head : len(other) - tail]) + head
+    return np.concatenate([_steps(0, 0, head), middle, _steps(len(first) - tail, len(other) - tail, tail)])
+
+
+def _common(first: np.ndarray, other: np.ndarray) -> Pairs:
+    """Return pairs of a longest common subsequence of at least LEAST_RUN neighbours.
+
+    Positions are compared if they differ by at most a reach more than the lengths: `lengths` has a row for
+    each position in the first, and a column for each difference. Sequences that need more than CELLS have
+    nothing in common.
+    """
+    more = len(other) - len(first)
+    reach = min(REACH, (CELLS // max(len(first), 1) - abs(more)) // 2)
+    if not len(first) or not len(other) or reach < 0:
+        return _steps(0, 0, 0)
+    low, width = min(0, more) - reach, abs(more) + 2 * reach + 1
+    codes = np.unique(np.concatenate([first, other]), return_inverse=True)[1]
+    first, other = codes[: len(first)], codes[len(first) :]
+    padded = np.full(len(first) + width, _NOTHING)
+    padded[-low : len(other) - low] = other[: len(padded) + low]
+    lengths = np.zeros((len(first) + 1, width + 1), np.int32)
+    for row, code in enumerate(first):
+        above = lengths[row]
+        best = np.maximum(above[1:], above[:-1] + (padded[row : row + width] == code))
+        np.maximum.accumulate(best, out=lengths[row + 1, :-1])
+    return _in_runs(_traced(lengths, first, other, low))
+
+
+def _traced(lengths: np.ndarray, first: np.ndarray, other: np.ndarray, low: int) -> Pairs:
+    """Return the pairs of a longest common subsequence from its lengths, going back from the end."""
+    pairs, row, place = [], len(first), len(other)
+    last = lengths.shape[1] - 2
+    while row and place:
+        column = place - row - low
+        if first[row - 1] == other[place - 1]:
+            row, place = row - 1, place - 1
+            pairs.append((row, place))
+        elif not column or (column < last and lengths[row - 1, column + 1] >= lengths[row, column - 1]):
+            row -= 1
+        else:
+            place -= 1
+    return np.array(pairs[::-1], np.int64).reshape(-1, 2)
+
+
+def _in_runs(pairs: Pairs) -> Pairs:
+    """Return the pairs that have LEAST_RUN neighbours or more in a row."""
+    run = np.cumsum(np.concatenate([[0], (np.diff(pairs, axis=0) != 1).any(axis=1)])[: len(pairs)])
+    return pairs[np.bincount(run)[run] >= LEAST_RUN] if len(pairs) else pairs
 
 
 def _alike(first: np.ndarray, other: np.ndarray) -> int:
