@@ -33,6 +33,9 @@ for step in range(int(sys.argv[2])):
     model(torch.randn(4, 8)).square().mean().backward()
     optimizer.step()
     time.sleep(0.01)  # the ranks learn of each other's bursts some steps ahead
+dist.barrier()
+time.sleep(0.5)  # as in tests/programs/ranks.py: gloo's threads let go of the last all-reduce
+dist.destroy_process_group()
 """
 
 
