@@ -54,14 +54,17 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
     yield Text("findings", "bold")
     if not findings:
         below = BELOW if own_code.shown(examination.code) else ""
-        said = textwrap.wrap(none(examination) + below, width - 2)
-        yield from (Text(f"  {line}", "dim") for line in said)
+        yield from _dim(none(examination) + below, width)
     for finding in findings[:SHOWN]:
         yield Text.assemble("  ", (f"{gain_of(finding):<{GAIN}}  ", "green"), (finding.title, "bold"))
         yield from (Text(f"    {line}", "dim") for line in _below(finding, width - 4, noun))
     if len(findings) > SHOWN:
         yield Text(f"  and {len(findings) - SHOWN} more: fathom findings SOUNDING", "dim")
-    yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(not_added(findings), width - 2))
+    yield from _dim(not_added(findings), width)
+
+
+def _dim(text: str, width: int) -> Iterator[Text]:
+    return (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
 
 
 def not_added(findings: Iterable[Finding]) -> str:

@@ -124,8 +124,9 @@ def advice(examination: Examination) -> str:
 
 
 def _elsewhere(examination: Examination, verdict: Verdict, finding: Finding) -> str:
-    """Return where the finding's time is spent, if not in the verdict's bound, else "". A processor launches
-    no kernels.
+    """Return where the finding's time is spent, if not in the verdict's bound, else "".
+
+    A processor launches no kernels.
     """
     kind = kinds().get(finding.id)
     on_gpu = any(device.device != CPU for device in examination.devices)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fathom.sounding.raw import StepTimes, import_raw, step_times
     from fathom.sounding.remote import download, is_url, upload
     from fathom.sounding.repetition import REPETITION
+    from fathom.sounding.resizing import RESIZED, SCATTER, SCATTER_NS
     from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty
     from fathom.sounding.silence import SILENCE, hole_in
     from fathom.sounding.sql import select

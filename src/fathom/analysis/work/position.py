@@ -16,14 +16,13 @@ from fathom.analysis.causes import STEPS
 from fathom.analysis.columns import filled
 from fathom.analysis.work.registry import NO_SHAPES
 from fathom.analysis.work.tree import Flags, Rows, signatures
+from fathom.sounding import RESIZED, SCATTER, SCATTER_NS
 
 _MARK = rf"^fathom\.mark#|{STEPS}"
 _KERNEL = ["name", "grid", "block"]
 UNMATCHED = "no step recorded with shapes has this kernel at this place"
 AMBIGUOUS = "steps with the same kernels had different shapes"
-RESIZED = "steps with shapes had inputs of other sizes"
-_OTHERS = 0.05  # of a step's kernels, with another launch shape than in all steps with shapes
-_SCATTER, _SCATTER_NS = 0.15, 1000  # by which durations of work of one size differ
+OTHER_SIZES = "steps with shapes had inputs of other sizes"
 PARTIAL = "only some kernels of the op were matched"
 
 
@@ -61,10 +60,10 @@ def _with_sizes(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
     usual = lasts.group_by(of_kernel).agg(usual=pl.col("lasts").median())
     other = pl.col("owner").is_null() & pl.col("named").is_in(model["named"].unique().implode())
     now = pl.col("lasts").sum().over("instance", *of_kernel)
-    scatter = pl.max_horizontal(_SCATTER * pl.col("usual"), _SCATTER_NS * pl.col("n"))
+    scatter = pl.max_horizontal(SCATTER * pl.col("usual"), SCATTER_NS * pl.col("n"))
     return matched.join(usual, on=of_kernel, how="left", nulls_equal=True).with_columns(
         resized=pl.col("exact").is_null()
-        & (other.mean().over("instance") > _OTHERS)
+        & (other.mean().over("instance") > RESIZED)
         & ((now - pl.col("usual")).abs() > scatter)
     )
 
@@ -136,7 +135,7 @@ def _complete(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("alike") > 1)
         .then(pl.lit(AMBIGUOUS))
         .when("resized")
-        .then(pl.lit(RESIZED))
+        .then(pl.lit(OTHER_SIZES))
         .when(~pl.col("same"))
         .then(pl.lit(PARTIAL))
     )

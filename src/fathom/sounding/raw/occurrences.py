@@ -112,7 +112,7 @@ def _common(first: np.ndarray, other: np.ndarray) -> Pairs:
     codes = np.unique(np.concatenate([first, other]), return_inverse=True)[1]
     first, other = codes[: len(first)], codes[len(first) :]
     padded = np.full(len(first) + width, _NOTHING)
-    padded[-low : len(other) - low] = other[: len(padded) + low]
+    padded[-low : len(other) - low] = other
     lengths = np.zeros((len(first) + 1, width + 1), np.int32)
     for row, code in enumerate(first):
         above = lengths[row]

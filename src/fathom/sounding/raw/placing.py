@@ -14,12 +14,11 @@ import numpy as np
 import polars as pl
 
 from fathom.sounding.raw.occurrences import Occurrence, Pairs, matching_pairs, nearest, occurrences
+from fathom.sounding.resizing import RESIZED, SCATTER, SCATTER_NS
 from fathom.sounding.schema import IDS_PER_BURST
 
 TIMELINES = ("timeline", "slow")
 _NONE = -1
-_RESIZED = 0.05  # share of a step's launches with another launch shape: its inputs have other sizes
-_SCATTER, _SCATTER_NS = 0.15, 1000  # by which durations of work of one size differ
 _SHAPES = ("shapes", "dtypes", "values")
 Tables = dict[str, pl.DataFrame]
 
@@ -111,7 +110,7 @@ def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, np.ndarray]:
     """
     pairs = matching_pairs(known.codes, step.codes)
     named = pairs if len(pairs) == len(step.codes) else matching_pairs(known.names, step.names)
-    if len(named) - len(pairs) <= _RESIZED * len(step.codes):
+    if len(named) - len(pairs) <= RESIZED * len(step.codes):
         return pairs, np.ones(len(pairs), bool)
     return named, _of_one_size(known, step, named)
 
@@ -125,7 +124,7 @@ def _of_one_size(known: Occurrence, step: Occurrence, pairs: Pairs) -> np.ndarra
         np.bincount(group, np.where(same, weights, 0), len(kernels))
         for weights in (np.ones(len(pairs)), known.works[ours], step.works[theirs])
     )
-    near = np.abs(now - before) <= np.maximum(_SCATTER * before, _SCATTER_NS * counts)
+    near = np.abs(now - before) <= np.maximum(SCATTER * before, SCATTER_NS * counts)
     return near[group] & same
 
 
