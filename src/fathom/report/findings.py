@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
@@ -64,7 +63,7 @@ def section(examination: Examination, width: int) -> Iterator[Text]:
 
 
 def _dim(text: str, width: int) -> Iterator[Text]:
-    return (Text(f"  {line}", "dim") for line in textwrap.wrap(text, width - 2))
+    return (Text(f"  {line}", "dim") for line in wrapped(text, width))
 
 
 def not_added(findings: Iterable[Finding]) -> str:
